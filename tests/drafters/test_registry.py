@@ -1,0 +1,77 @@
+"""Drafters are found by name, and wrong names are answered with the right ones."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from slipstream.config import EngineConfig, SamplingParams
+from slipstream.drafters.base import Budget, Observation
+from slipstream.drafters.no_drafter import NoDrafter
+from slipstream.drafters.prompt_lookup import PromptLookup
+from slipstream.drafters.registry import (
+    DRAFTERS,
+    DrafterContext,
+    Registration,
+    make_drafter,
+    parse_spec,
+)
+from slipstream.errors import InvalidInput, UnknownName
+from slipstream.models.base import NO_FEATURES
+from slipstream.types import Draft, SequenceState
+
+CONTEXT = DrafterContext(target=cast(Any, None), tokenizer=cast(Any, None), config=EngineConfig())
+
+
+def test_names_become_drafters() -> None:
+    assert isinstance(make_drafter("none", CONTEXT), NoDrafter)
+    assert isinstance(make_drafter("prompt-lookup", CONTEXT), PromptLookup)
+
+
+def test_a_drafter_carries_its_registered_name() -> None:
+    for name, entry in DRAFTERS.items():
+        if entry.argument == "none":
+            assert make_drafter(name, CONTEXT).name == name
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(UnknownName, match=r"unknown drafter 'meduza'.*none, prompt-lookup"):
+        make_drafter("meduza:x", CONTEXT)
+
+
+def test_arguments_are_asked_for_and_refused_where_they_belong() -> None:
+    def build(argument: str, _: DrafterContext) -> NoDrafter:
+        return NoDrafter()
+
+    drafters = {
+        "bare": Registration(build=build, usage="bare"),
+        "file": Registration(build=build, argument="required", usage="file:PATH"),
+        "either": Registration(build=build, argument="optional", usage="either[:PATH]"),
+    }
+    assert parse_spec("file:C:/x:y", drafters) == ("file", "C:/x:y")
+    assert parse_spec("either", drafters) == ("either", "")
+    assert parse_spec("either:x", drafters) == ("either", "x")
+    for spec, message in [
+        ("bare:x", "takes no argument"),
+        ("file", "needs an argument: file:PATH"),
+        ("file:", "needs an argument"),
+        ("either:", "needs an argument"),
+    ]:
+        with pytest.raises(InvalidInput, match=message):
+            parse_spec(spec, drafters)
+
+
+def test_the_registry_cannot_be_changed() -> None:
+    with pytest.raises(TypeError):
+        DRAFTERS["mine"] = DRAFTERS["none"]  # type: ignore[index]
+
+
+def test_no_drafter_drafts_nothing_and_asks_for_nothing() -> None:
+    drafter = make_drafter("none", CONTEXT)
+    sequence = SequenceState(uid=0, tokens=[1, 2], prompt_length=2, params=SamplingParams(), seed=0)
+    assert drafter.features == NO_FEATURES
+    drafter.begin(sequence, None)
+    assert drafter.propose([sequence], [Budget(depth=4, nodes=4)], "sampled") == [Draft()]
+    drafter.observe([Observation(sequence, 1, ())])
+    drafter.end(sequence)
