@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, Union
+from typing import Any, Literal, TypeAlias
 
 from slipstream.config import SamplingParams
 
@@ -109,7 +109,7 @@ class TopThenSampled:
     probs: Array  # (V,) float32, processed
 
 
-Receipt: TypeAlias = Union[Sampled, Gumbel, PointMass, TopThenSampled]
+Receipt: TypeAlias = Sampled | Gumbel | PointMass | TopThenSampled
 DrawMethod: TypeAlias = Literal["sampled", "gumbel", "greedy", "top-then-sampled"]
 """How a rule wants children drawn; one word per receipt type, ``greedy`` gives PointMass."""
 

@@ -1,8 +1,8 @@
 """A Llama-family model at rest: configuration, named tensors, tokenizer; nothing is computed here.
 
 Every source (a GGUF file, a Hugging Face directory) presents the same view, so that the numpy
-reference and the compiled core never ask where weights came from: Hugging Face tensor names, matrices
-of shape (outputs, inputs), query and key rows in the rotate-half order of Hugging Face.
+reference and the compiled core never ask where weights came from: Hugging Face tensor names,
+matrices of shape (outputs, inputs), query and key rows in the rotate-half order of Hugging Face.
 """
 
 from __future__ import annotations

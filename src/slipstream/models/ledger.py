@@ -1,4 +1,4 @@
-"""The bookkeeping that every backend shares: which rows are committed, which are pending, and where.
+"""The bookkeeping that every backend shares: which rows are committed, which pending, and where.
 
 Holds token counts and parents only, no keys and no values: a backend asks the ledger whether a
 call is valid and at which position and behind which ancestors each row stands, then moves its own
@@ -88,7 +88,9 @@ class Ledger:
             bad = (rows.tokens < 0) | (rows.tokens >= self._vocab_size)
             if bad.any():
                 token = int(rows.tokens[bad][0])
-                raise InvalidInput(f"token {token} is outside the vocabulary [0, {self._vocab_size})")
+                raise InvalidInput(
+                    f"token {token} is outside the vocabulary [0, {self._vocab_size})"
+                )
 
         positions = np.empty(count, np.int64)
         slots = np.empty(count, np.int64)
@@ -137,7 +139,9 @@ class Ledger:
         """Drop pending rows and committed tokens from ``length`` on."""
         state = self._get(sequence)
         if not 0 <= length <= state.committed:
-            raise InvalidInput(f"can't truncate to {length}: {state.committed} tokens are committed")
+            raise InvalidInput(
+                f"can't truncate to {length}: {state.committed} tokens are committed"
+            )
         state.committed = length
         state.parents.clear()
         state.depths.clear()

@@ -1,0 +1,44 @@
+"""How far each sequence may draft in the coming cycle.
+
+A controller may look at past verdicts, at lengths and at costs, never at the tokens it is about to
+let pass or stop: a depth that depended on a drawn token would bias the output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from slipstream.drafters.base import Budget
+from slipstream.engine.request import Request
+from slipstream.types import Draft
+
+
+class Controller(Protocol):
+    """Sets the budgets of a cycle and learns from its verdicts."""
+
+    def budgets(self, requests: Sequence[Request]) -> list[Budget]:
+        """One budget for each request of the batch."""
+        ...
+
+    def update(self, request: Request, draft: Draft) -> None:
+        """A request's cycle is over; its statistics hold what happened."""
+        ...
+
+
+class FixedDepth:
+    """The same depth in every cycle, less where a request is about to end anyway.
+
+    Args:
+        k: drafted depth; 0 is plain decoding.
+    """
+
+    def __init__(self, k: int) -> None:
+        self._k = k
+
+    def budgets(self, requests: Sequence[Request]) -> list[Budget]:
+        depths = (min(self._k, request.room) for request in requests)
+        return [Budget(depth=depth, nodes=depth) for depth in depths]
+
+    def update(self, request: Request, draft: Draft) -> None:
+        """A fixed depth learns nothing."""

@@ -1,0 +1,128 @@
+"""The loop: draft, grade all guesses in one pass, keep what the rule allows, commit, learn.
+
+Speculative decoding (Leviathan et al. 2211.17192; Chen et al. 2302.01318) for any number of
+sequences at once; one cycle is one target pass for all of them, and each sequence keeps as many
+tokens as its own verdict allows. Plain decoding is the same loop with an empty draft.
+
+Knows no kernel, no tokenizer and no rule's mathematics. Promises: after a cycle the target's cache
+holds all committed tokens but the newest of every sequence, and everything about a request ends at
+its earliest end event, even in the middle of an accepted path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+
+import numpy as np
+
+from slipstream.drafters.base import Drafter, Observation
+from slipstream.engine.controller import Controller
+from slipstream.engine.request import Request
+from slipstream.engine.stats import CycleTimes
+from slipstream.errors import NumericalError
+from slipstream.models.base import PREFIX, FeatureRequest, ForwardOutput, Rows, TargetModel
+from slipstream.sampling.rows import ProcessedRows
+from slipstream.types import Array, Draft
+from slipstream.verification.base import VerificationRule
+
+
+def start(target: TargetModel, drafter: Drafter, request: Request) -> None:
+    """Open a request's sequence and feed its prompt, all but the last token."""
+    begun = perf_counter()
+    request.handle = target.open()
+    prompt = request.state.tokens[:-1]
+    features = target.prefill(request.handle, prompt, drafter.features) if prompt else None
+    drafter.begin(request.state, features)
+    request.stats.prefill_seconds = perf_counter() - begun
+
+
+def cycle(
+    target: TargetModel,
+    drafter: Drafter,
+    rule: VerificationRule,
+    controller: Controller,
+    requests: Sequence[Request],
+) -> None:
+    """One draft-verify-commit cycle for a batch of running requests; each gains >= 1 token.
+
+    A request whose logits are broken (:class:`NumericalError`) ends with that error; the others
+    go on.
+    """
+    begun = perf_counter()
+    states = [request.state for request in requests]
+    drafts = drafter.propose(states, controller.budgets(requests), rule.draw)
+    drafted = perf_counter()
+    output = target.forward(_rows(requests, drafts), drafter.features)
+    graded = perf_counter()
+
+    observations = []
+    first = 0
+    for request, draft in zip(requests, drafts, strict=True):
+        logits = output.logits[first : first + len(draft) + 1]
+        try:
+            path = _judge(rule, request, draft, logits)
+        except NumericalError as error:
+            request.fail(error)
+            path = ()
+        target.commit(request.handle, [0, *(node + 1 for node in path)])
+        controller.update(request, draft)
+        if not request.finished:
+            features = _pick(output, drafter.features, [first + node + 1 for node in (-1, *path)])
+            observations.append(Observation(request.state, len(path) + 1, path, features))
+        first += len(draft) + 1
+    drafter.observe(observations)
+
+    ended = perf_counter()
+    times = CycleTimes(
+        draft=drafted - begun, target=graded - drafted, rest=ended - graded, batch=len(requests)
+    )
+    for request in requests:
+        request.stats.add_times(times)
+
+
+def finish(target: TargetModel, drafter: Drafter, request: Request) -> None:
+    """Free what a request holds in target and drafter; safe after a failed start."""
+    if request.handle is not None:
+        drafter.end(request.state)
+        target.close(request.handle)
+        request.handle = None
+
+
+def _judge(
+    rule: VerificationRule, request: Request, draft: Draft, logits_RV: Array
+) -> tuple[int, ...]:
+    """Verify a draft and append what was kept; returns the accepted nodes that were kept."""
+    state = request.state
+    rows = ProcessedRows(logits_RV, state.params, state, draft.tree)
+    verdict = rule.verify(draft, rows, request.noise.cycle(state.length))
+    kept = request.emit(draft, verdict, logits_RV)
+    return verdict.path[: kept - 1] if kept <= len(verdict.path) else verdict.path
+
+
+def _rows(requests: Sequence[Request], drafts: Sequence[Draft]) -> Rows:
+    """Lay out each sequence's root and draft nodes as the rows of one pass."""
+    sequences: list[int] = []
+    tokens: list[int] = []
+    parents: list[int] = []
+    for request, draft in zip(requests, drafts, strict=True):
+        assert request.handle is not None
+        sequences += [request.handle] * (len(draft) + 1)
+        tokens += [request.state.tokens[-1], *draft.tree.tokens]
+        parents += [PREFIX, *(parent + 1 for parent in draft.tree.parents)]
+    return Rows(
+        sequences=np.asarray(sequences, np.int64),
+        tokens=np.asarray(tokens, np.int64),
+        parents=np.asarray(parents, np.int64),
+    )
+
+
+def _pick(output: ForwardOutput, wanted: FeatureRequest, rows: list[int]) -> ForwardOutput | None:
+    """The features of some rows, if the drafter wants any."""
+    if not wanted.last and not wanted.layers:
+        return None
+    return ForwardOutput(
+        logits=output.logits[:0],
+        features=None if output.features is None else output.features[rows],
+        layer_features={layer: array[rows] for layer, array in output.layer_features.items()},
+    )

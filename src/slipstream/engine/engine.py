@@ -1,0 +1,268 @@
+"""The front door of the Python API: a model, a drafter and a rule, put together once.
+
+Loads and checks everything on construction, so that a wrong name, a foreign vocabulary or a rule
+that can't judge the drafter's trees fails before the first token. Knows what a prompt is; the
+decoding itself is :mod:`slipstream.engine.decode`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, overload
+
+from slipstream.config import EngineConfig, SamplingParams, SpeculationConfig
+from slipstream.drafters.base import Drafter
+from slipstream.drafters.registry import DrafterContext, make_drafter
+from slipstream.engine import decode
+from slipstream.engine.controller import Controller, FixedDepth
+from slipstream.engine.generation import Generation
+from slipstream.engine.prompts import Prompt, encode_prompt, is_batch
+from slipstream.engine.request import Piece, Request
+from slipstream.engine.scheduler import Scheduler
+from slipstream.errors import InvalidInput, PromptTooLong
+from slipstream.models.base import TargetModel
+from slipstream.models.loader import LoadedModel, load_model
+from slipstream.models.tokenizer import Tokenizer
+from slipstream.types import SequenceState
+from slipstream.verification.registry import get_rule
+
+
+class Engine:
+    """Generates text from a target model, speculatively and exactly.
+
+    Args:
+        model: a built-in name, a local directory, a hub id, a ``.gguf`` file; a loaded Hugging
+            Face model (with ``tokenizer``); or any :class:`TargetModel` (with ``tokenizer``).
+        tokenizer: of a model that was passed in loaded; a transformers tokenizer or ours.
+        drafter: a registered name such as ``prompt-lookup``, ``draft:PATH``, ``none``; or a
+            :class:`Drafter`.
+        k: drafted depth, tokens per cycle.
+        verify: the verification rule's name.
+        config: backend, precision, threads, batch size.
+        progress: called with (what, done, total) while a model loads.
+
+    Raises:
+        UnknownName: no such model, drafter or rule; lists the valid ones.
+        ModelError: a file that can't be used.
+        VocabularyMismatch: the drafter's vocabulary isn't the target's.
+
+    Example:
+        >>> from slipstream import Engine, SamplingParams
+        >>> engine = Engine("smollm2-135m", drafter="prompt-lookup", k=5)
+        >>> question = [{"role": "user", "content": "Name the capital of France."}]
+        >>> result = engine.generate(question, SamplingParams(max_tokens=24))
+        >>> "Paris" in result.text
+        True
+        >>> result.stats.acceptance_length >= 1.0
+        True
+        >>> plain = Engine(engine.model, tokenizer=engine.tokenizer, drafter="none")
+        >>> plain.generate(question, SamplingParams(max_tokens=24)).token_ids == result.token_ids
+        True
+    """
+
+    def __init__(
+        self,
+        model: str | TargetModel | Any,
+        *,
+        tokenizer: Tokenizer | Any | None = None,
+        drafter: str | Drafter = "prompt-lookup",
+        k: int = 5,
+        verify: str = "coupled",
+        config: EngineConfig | None = None,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> None:
+        self.config = config or EngineConfig()
+        named = drafter if isinstance(drafter, str) else drafter.name
+        self.speculation = SpeculationConfig(drafter=named, k=k, verify=verify)
+        self.rule = get_rule(verify)
+        loaded = _loaded(model, tokenizer, self.config, progress)
+        self.model = loaded.target
+        self.tokenizer = loaded.tokenizer
+        if isinstance(drafter, str):
+            context = DrafterContext(
+                target=self.model, tokenizer=self.tokenizer, config=self.config
+            )
+            drafter = make_drafter(drafter, context)
+        self.drafter = drafter
+        self._controller: Controller = FixedDepth(k)
+        self._next_uid = 0
+
+    @overload
+    def generate(
+        self, prompt: Prompt, params: SamplingParams | None = None, *, chat: bool = False
+    ) -> Generation: ...
+
+    @overload
+    def generate(
+        self,
+        prompt: Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        chat: bool = False,
+    ) -> list[Generation]: ...
+
+    def generate(
+        self,
+        prompt: Prompt | Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        chat: bool = False,
+    ) -> Generation | list[Generation]:
+        """Decode one prompt, or a list of prompts as one batch.
+
+        Args:
+            prompt: a string, a list of messages or a list of token ids; or a list of those.
+            params: how to sample; for a batch one for all or one each. With one seed for all,
+                each prompt gets the tokens that it would get alone with that seed.
+            chat: format plain strings as a user's message with the model's chat template.
+
+        Returns:
+            One :class:`Generation`, or one per prompt in the same order. In a batch, a request
+            that fails by itself has ``finish_reason == "error"`` and its ``error``.
+
+        Raises:
+            InvalidInput: an empty or malformed prompt, or parameters that don't fit the model.
+            PromptTooLong: a prompt that fills the context.
+            NumericalError: broken logits (of a single prompt).
+        """
+        if not is_batch(prompt):
+            if not isinstance(params, (SamplingParams, type(None))):
+                raise InvalidInput("one prompt takes one SamplingParams")
+            stream = self.stream(prompt, params, chat=chat)
+            for _ in stream:
+                pass
+            return stream.result
+        each = _one_each(params, len(prompt))
+        requests = [self._request(one, some, chat) for one, some in zip(prompt, each, strict=True)]
+        for _ in self._run(requests):
+            pass
+        return [self._result(request) for request in requests]
+
+    def stream(
+        self, prompt: Prompt, params: SamplingParams | None = None, *, chat: bool = False
+    ) -> Stream:
+        """Decode one prompt piece by piece; see :meth:`generate` for arguments and errors.
+
+        Pieces hold text that is certain: none is ever taken back. Closing or dropping the stream
+        frees the request.
+        """
+        request = self._request(prompt, params or SamplingParams(), chat)
+        return Stream(self._run([request]), lambda: self._result(request))
+
+    def encode(self, prompt: Prompt, *, chat: bool = False) -> list[int]:
+        """Token ids of a prompt as :meth:`generate` would feed them."""
+        return encode_prompt(self.tokenizer, prompt, chat=chat)
+
+    def _request(self, prompt: Prompt, params: SamplingParams, chat: bool) -> Request:
+        tokens = self.encode(prompt, chat=chat)
+        limit, vocabulary = self.model.info.max_context, self.model.info.vocab_size
+        if len(tokens) >= limit:
+            raise PromptTooLong(
+                f"the prompt has {len(tokens)} tokens; the model's context of {limit} "
+                f"takes prompts of at most {limit - 1}"
+            )
+        for token in tokens:
+            if not 0 <= token < vocabulary:
+                raise InvalidInput(f"token {token} is outside the vocabulary [0, {vocabulary})")
+        seed = params.seed if params.seed is not None else secrets.randbits(63)
+        state = SequenceState(self._next_uid, tokens, len(tokens), params, seed)
+        self._next_uid += 1
+        own = frozenset() if params.ignore_eos else self.tokenizer.eos_token_ids
+        ends = own | frozenset(params.stop_token_ids)
+        return Request(state, self.tokenizer, ends, limit)
+
+    def _run(self, requests: Sequence[Request]) -> Iterator[Piece]:
+        """Decode requests to their ends; yields the pieces of all of them as they come."""
+        scheduler = Scheduler(requests, max_batch=self.config.max_batch)
+        try:
+            while not scheduler.idle:
+                scheduler.admit(lambda request: decode.start(self.model, self.drafter, request))
+                decode.cycle(
+                    self.model, self.drafter, self.rule, self._controller, scheduler.running
+                )
+                for request in scheduler.running:
+                    yield from request.take_pieces()
+                for request in scheduler.retire():
+                    decode.finish(self.model, self.drafter, request)
+        finally:
+            for request in scheduler.running:
+                decode.finish(self.model, self.drafter, request)
+
+    def _result(self, request: Request) -> Generation:
+        return Generation.of(
+            request,
+            verify=self.rule.name,
+            exact=self.rule.exact,
+            drafter=self.drafter.name,
+        )
+
+
+class Stream(Iterator[Piece]):
+    """Pieces of a running generation; ``result`` holds the whole once they are exhausted."""
+
+    def __init__(self, pieces: Iterator[Piece], result: Callable[[], Generation]) -> None:
+        self._pieces = pieces
+        self._finished = result
+        self._result: Generation | None = None
+
+    def __next__(self) -> Piece:
+        try:
+            return next(self._pieces)
+        except StopIteration:
+            if self._result is None:
+                self._result = self._finished()
+            if self._result.error is not None:
+                raise self._result.error from None
+            raise
+
+    @property
+    def result(self) -> Generation:
+        """The finished generation.
+
+        Raises:
+            InvalidInput: the stream isn't exhausted yet.
+        """
+        if self._result is None:
+            raise InvalidInput("the stream has no result before its last piece was taken")
+        return self._result
+
+    def close(self) -> None:
+        """Stop decoding and free the request."""
+        close = getattr(self._pieces, "close", None)
+        if close is not None:
+            close()
+
+
+def _loaded(
+    model: str | TargetModel | Any,
+    tokenizer: Tokenizer | Any | None,
+    config: EngineConfig,
+    progress: Callable[[str, int, int], None] | None,
+) -> LoadedModel:
+    """A target and its tokenizer, from a name or from objects."""
+    if isinstance(model, str) or hasattr(model, "__fspath__"):
+        if tokenizer is not None:
+            raise InvalidInput("a model given by name brings its own tokenizer")
+        return load_model(model, config, progress=progress)
+    if tokenizer is None:
+        raise InvalidInput("a loaded model needs its tokenizer: Engine(model, tokenizer=…)")
+    if not isinstance(model, TargetModel):
+        from slipstream.models.hf import HuggingFaceModel
+
+        model = HuggingFaceModel(model)
+    if not isinstance(tokenizer, Tokenizer):
+        from slipstream.models.hf import tokenizer_from_transformers
+
+        tokenizer = tokenizer_from_transformers(tokenizer)
+    return LoadedModel(target=model, tokenizer=tokenizer)
+
+
+def _one_each(
+    params: SamplingParams | Sequence[SamplingParams] | None, count: int
+) -> list[SamplingParams]:
+    if params is None or isinstance(params, SamplingParams):
+        return [params or SamplingParams()] * count
+    if len(params) != count:
+        raise InvalidInput(f"{count} prompts need one SamplingParams or {count}, not {len(params)}")
+    return list(params)

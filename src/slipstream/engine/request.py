@@ -1,0 +1,131 @@
+"""One request on its way: tokens, randomness, text, statistics, and when it ends.
+
+End events are decided at the earliest committed token: an end token, a stop string that this token
+completes, the requested length, the end of the context, in this order where they coincide. Tokens
+of an accepted path behind the event are dropped, and nothing about the request counts them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from slipstream.engine.output_text import OutputText
+from slipstream.engine.stats import RequestStats
+from slipstream.errors import SlipstreamError
+from slipstream.models.tokenizer import Tokenizer
+from slipstream.sampling.logprobs import TokenLogprob, token_logprob
+from slipstream.sampling.noise import Noise
+from slipstream.types import ROOT, Array, Draft, Origin, SequenceState, Verdict
+
+FinishReason: TypeAlias = Literal["stop", "length", "context", "error"]
+"""``stop`` an end token or stop string, ``length`` max_tokens, ``context`` the model's context is
+full, ``error`` the request failed."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of output that has become certain.
+
+    Args:
+        text: new text; pieces concatenate to the whole text.
+        token_ids: the tokens since the last piece, at least one except in a last flush.
+        origins: where each of these tokens came from.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    origins: tuple[Origin, ...]
+
+
+@dataclass
+class Request:
+    """A running request.
+
+    Args:
+        state: tokens, parameters and seed.
+        tokenizer: decodes the output.
+        end_tokens: token ids that end it.
+        max_context: most tokens that its sequence may hold.
+    """
+
+    state: SequenceState
+    tokenizer: Tokenizer
+    end_tokens: frozenset[int]
+    max_context: int
+    handle: int | None = None
+    stats: RequestStats = field(default_factory=RequestStats)
+    finish_reason: FinishReason | None = None
+    error: SlipstreamError | None = None
+    origins: list[Origin] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    pieces: list[Piece] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.noise = Noise(self.state.seed)
+        self.output = OutputText(self.tokenizer, self.state.params.stop)
+        self._shown = 0
+
+    @property
+    def finished(self) -> bool:
+        return self.finish_reason is not None
+
+    @property
+    def room(self) -> int:
+        """Most draft tokens that could be of use: one more token always comes from the target."""
+        state = self.state
+        left = state.params.max_tokens - (state.length - state.prompt_length)
+        return max(0, min(left - 1, self.max_context - state.length))
+
+    def emit(self, draft: Draft, verdict: Verdict, logits_RV: Array) -> int:
+        """Append a verdict's tokens up to the earliest end event; returns how many were kept."""
+        wanted = self.state.params.logprobs
+        tokens = [*(draft.tree.tokens[node] for node in verdict.path), verdict.token]
+        kept = 0
+        for token, parent in zip(tokens, (ROOT, *verdict.path), strict=True):
+            if wanted is not None:
+                self.logprobs.append(token_logprob(logits_RV[parent + 1], token, wanted))
+            self._append(token, "draft" if kept < len(verdict.path) else verdict.origin)
+            kept += 1
+            if self.finished:
+                break
+        self.stats.add_cycle(draft, verdict, kept)
+        return kept
+
+    def fail(self, error: SlipstreamError) -> None:
+        """End the request with an error; what was emitted before stays."""
+        self.error = error
+        self._end("error")
+
+    def take_pieces(self) -> list[Piece]:
+        """The pieces that have become certain since the last call."""
+        pieces, self.pieces = self.pieces, []
+        return pieces
+
+    def _append(self, token: int, origin: Origin) -> None:
+        state, params = self.state, self.state.params
+        state.tokens.append(token)
+        self.origins.append(origin)
+        if token in self.end_tokens:
+            self._end("stop")
+            return
+        self._show(self.output.push(token))
+        if self.output.stopped:
+            self._end("stop")
+        elif state.length - state.prompt_length >= params.max_tokens:
+            self._end("length")
+        elif state.length >= self.max_context:
+            self._end("context")
+
+    def _end(self, reason: FinishReason) -> None:
+        self.finish_reason = reason
+        text = self.output.flush()
+        if self.output.stopped and reason in ("length", "context"):
+            self.finish_reason = "stop"
+        self._show(text, last=True)
+
+    def _show(self, text: str, *, last: bool = False) -> None:
+        tokens = self.state.output[self._shown :]
+        if text or (last and tokens):
+            self.pieces.append(Piece(text, tuple(tokens), tuple(self.origins[self._shown :])))
+            self._shown += len(tokens)
