@@ -1,6 +1,6 @@
 """How often one drafted token survives: alpha, and its relatives for other rules and drafts.
 
-alpha = sum over v of min(p, q) = 1 - D_TV(p, q) (Leviathan et al. 2211.17192, corollary 3.6) is what the
+alpha = sum over v of min(p, q) = 1 - D_TV(p, q) (Leviathan et al. 2211.17192, cor. 3.6) is what the
 rejection rule accepts, and no rule without side information about the draw can do better on one
 token. The coupled rule pays a little for its shared noise (Daliri et al. 2408.07978); siblings win
 some back (Sequoia, 2402.12374). Knows no model: distributions in, probabilities out, in float64.
