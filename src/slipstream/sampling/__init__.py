@@ -1,0 +1,1 @@
+"""From logits to tokens: processors, processed distributions, and noise with addresses."""

@@ -1,0 +1,61 @@
+"""Gumbel coupling (Daliri et al. 2408.07978; lists: Rowan et al. 2506.05632).
+
+Run the plain sampler on the target's rows, with the noise that belongs to each position, and go on
+while its pick is a drafted child. What is emitted *is* the plain sampler's text: the rule is exact
+for any drafter, receipt and tree, and the same seed gives the same tokens with and without
+speculation. A drafter that samples with the same noise (:class:`~slipstream.types.Gumbel`) makes
+the picks agree with probability sum over t of 1 / sum over s of max(p_s / p_t, q_s / q_t).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from slipstream.sampling.noise import CycleNoise
+from slipstream.types import (
+    ROOT,
+    Draft,
+    DrawMethod,
+    Gumbel,
+    PointMass,
+    Receipt,
+    Sampled,
+    TopThenSampled,
+    Verdict,
+)
+from slipstream.verification.base import TargetRows
+from slipstream.verification.check import check
+from slipstream.verification.emit import emit
+from slipstream.verification.proposal import alpha
+
+
+@dataclass(frozen=True)
+class Coupled:
+    """Exact on chains and trees, token for token the plain sampler."""
+
+    name: ClassVar[str] = "coupled"
+    exact: ClassVar[bool] = True
+    draw: ClassVar[DrawMethod] = "gumbel"
+    receipts: ClassVar[frozenset[type[Receipt]]] = frozenset(
+        {Sampled, Gumbel, PointMass, TopThenSampled}
+    )
+    trees: ClassVar[bool] = True
+
+    def verify(self, draft: Draft, probs: TargetRows, noise: CycleNoise) -> Verdict:
+        """See :meth:`slipstream.verification.base.VerificationRule.verify`."""
+        check(self, draft)
+        path: list[int] = []
+        alphas: list[float] = []
+        node = ROOT
+        while True:
+            probs_V, receipt = probs[node + 1], draft.receipt(node)
+            pick = emit(probs_V, probs_V, noise.pick(len(path)))
+            if receipt is None:
+                return Verdict(tuple(path), pick, "bonus", tuple(alphas))
+            children = {draft.tree.tokens[child]: child for child in draft.tree.children(node)}
+            alphas.append(alpha(probs_V, receipt, tuple(children)))
+            if pick not in children:
+                return Verdict(tuple(path), pick, "residual", tuple(alphas))
+            node = children[pick]
+            path.append(node)

@@ -1,0 +1,62 @@
+"""What a receipt says about q, the distribution that a drafted token came from.
+
+A point mass is the one-hot q of a token chosen without randomness. It is never written out as a
+vector: [p - q]+ is then p with that token removed. V vocabulary.
+"""
+
+from __future__ import annotations
+
+from array_api_compat import array_namespace
+
+from slipstream.errors import InvalidInput
+from slipstream.types import Array, PointMass, Receipt, TopThenSampled
+
+
+def drafted_probability(receipt: Receipt, token: int) -> float:
+    """q(token), which is positive because the token was drawn from q.
+
+    Raises:
+        InvalidInput: q(token) = 0; the receipt is not the distribution that was sampled from.
+    """
+    if isinstance(receipt, PointMass):
+        return 1.0
+    probability = float(receipt.probs[token])
+    if not probability > 0.0:
+        raise InvalidInput(
+            f"the receipt gives drafted token {token} probability {probability}:"
+            " it is not the distribution that the token was drawn from"
+        )
+    return probability
+
+
+def excess(probs_V: Array, receipt: Receipt, token: int, scale: float = 1.0) -> Array:
+    """[scale * p - q]+, (V,) float64, not normalised: where the target outweighs the drafter.
+
+    Args:
+        probs_V: p.
+        receipt: says what q is.
+        token: the drafted token, all of q if the receipt is a point mass.
+        scale: factor of p, at most 1.
+    """
+    xp = array_namespace(probs_V)
+    if isinstance(receipt, PointMass):
+        rest_V = scale * xp.astype(probs_V, xp.float64)
+        rest_V[token] = max(float(rest_V[token]) - 1.0, 0.0)
+        return rest_V
+    difference_V = scale * xp.astype(probs_V, xp.float64) - xp.astype(receipt.probs, xp.float64)
+    return xp.clip(difference_V, 0.0, None)
+
+
+def alpha(probs_V: Array, receipt: Receipt, children: tuple[int, ...]) -> float:
+    """Sum over v of min(p, q): how much of the target's mass the drafter covers, 1 - D_TV.
+
+    Children chosen without randomness cover p(children); beside them, a sampled one covers
+    min(p, q), its q being zero on them. See :class:`slipstream.types.Verdict`.
+    """
+    xp = array_namespace(probs_V)
+    if isinstance(receipt, PointMass):
+        return min(1.0, sum(float(probs_V[token]) for token in children))
+    covered = float(xp.sum(xp.minimum(probs_V, receipt.probs)))
+    if isinstance(receipt, TopThenSampled):
+        covered += sum(float(probs_V[token]) for token in children[:-1])
+    return min(1.0, covered)
