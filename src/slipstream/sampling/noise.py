@@ -24,7 +24,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from slipstream.errors import InvalidInput
 from slipstream.types import Array
@@ -37,6 +37,7 @@ ACCEPT: Final = 2
 MIN_EXPONENTIAL: Final = -math.log((2.0**32 - 0.5) * 2.0**-32)
 """The smallest value that :meth:`Stream.exponentials` can return, about 1.2e-10."""
 
+_FEW: Final = 24
 _MASK: Final = 0xFFFFFFFF
 _MULTIPLIERS: Final = (0xD2511F53, 0xCD9E8D57)
 _WEYL: Final = (0x9E3779B9, 0xBB67AE85)
@@ -77,9 +78,20 @@ class Stream:
     words: tuple[int, int, int]
 
     def bits(self, ids: Array) -> Array:
-        """32 random bits per token id, as int64 of the shape of ``ids`` (one dimension)."""
+        """32 random bits per token id, as int64; ``ids`` has one dimension."""
         xp = array_namespace(ids)
         ids = xp.astype(ids, xp.int64)
+        count = ids.shape[0]
+        if count <= _FEW:  # Python is faster than ten rounds of calls to an array library
+            words = [
+                philox((token >> 2, *self.words), self.key)[token & 3] for token in ids.tolist()
+            ]
+            return xp.asarray(words, dtype=xp.int64, device=device(ids))
+        first, last = int(xp.min(ids)) >> 2, int(xp.max(ids)) >> 2
+        if last - first < count:  # dense: compute each block of four ids once
+            blocks = xp.arange(first, last + 1, dtype=xp.int64, device=device(ids))
+            dense = xp.stack(philox((blocks, *self.words), self.key), axis=1)
+            return xp.reshape(dense, (-1,))[ids - 4 * first]
         w0, w1, w2, w3 = philox((ids >> 2, *self.words), self.key)
         odd = (ids & 1) == 1
         return xp.where(ids & 2 == 0, xp.where(odd, w1, w0), xp.where(odd, w3, w2))

@@ -1,0 +1,217 @@
+"""Logits processors: one function each, and their composition into a sampling distribution.
+
+Hugging Face's order and results (transformers' ``LogitsProcessor`` classes); presence and frequency
+penalties are OpenAI's, on output tokens. Bias, penalties and masks act on logits; temperature and
+top-k too; then logits become *weights*, exp(logit - max), on which top-p and min-p act; the weights
+left are normalised last. Vocabularies are never sorted: top-k partitions, and top-p sorts only the
+tokens that are heavy enough to be kept.
+
+Knows no trees: prompt and output are those of the row at hand. Never writes to its inputs; works on
+numpy arrays and torch tensors of any device. V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from array_api_compat import array_namespace, device
+
+from slipstream.config import SamplingParams
+from slipstream.errors import InvalidInput, NumericalError
+from slipstream.sampling.selection import kth_largest
+from slipstream.types import Array
+
+_COLDEST: Final = 1e-20
+"""Temperatures below this act like it: all but the best tokens have weight 0 in float32."""
+
+_FIRST_HEAVY: Final = 256
+"""How many tokens top-p looks at first."""
+
+
+def process_logits(
+    logits_V: Array, params: SamplingParams, prompt: Sequence[int], output: Sequence[int]
+) -> Array:
+    """The distribution that a request samples its next token from.
+
+    Args:
+        logits_V: (V,) float32, the model's.
+        params: see :class:`slipstream.config.SamplingParams`, also for the order of processors.
+        prompt: token ids of the prompt.
+        output: token ids after it, up to this row; drafted ancestors included.
+
+    Returns:
+        (V,) float32 probabilities; at temperature 0 exactly one-hot.
+
+    Raises:
+        NumericalError: NaN or infinite logits, or every token is masked.
+        InvalidInput: ``params`` names a token outside the vocabulary.
+    """
+    _best(logits_V)
+    logits_V = logit_bias(logits_V, params.logit_bias)
+    logits_V = repetition_penalty(logits_V, params.repetition_penalty, prompt, output)
+    logits_V = presence_and_frequency_penalty(
+        logits_V, params.presence_penalty, params.frequency_penalty, output
+    )
+    if params.allowed_token_ids is not None:
+        logits_V = allow_only(logits_V, params.allowed_token_ids)
+    logits_V = ban(logits_V, params.banned_token_ids)
+    if params.greedy:
+        return one_hot_of_best(logits_V)
+    logits_V = top_k(temperature(logits_V, params.temperature), params.top_k)
+    return normalize(min_p(top_p(weights(logits_V), params.top_p), params.min_p))
+
+
+def logit_bias(logits_V: Array, bias: Mapping[int, float]) -> Array:
+    """Add a number to the logits of some tokens."""
+    if not bias:
+        return logits_V
+    xp = array_namespace(logits_V)
+    ids = _ids(logits_V, list(bias), "logit_bias")
+    added = xp.asarray(list(bias.values()), dtype=logits_V.dtype, device=device(logits_V))
+    return _replace(logits_V, ids, logits_V[ids] + added)
+
+
+def repetition_penalty(
+    logits_V: Array, penalty: float, prompt: Sequence[int], output: Sequence[int]
+) -> Array:
+    """Divide positive and multiply negative logits of tokens seen before (1909.05858, eq. 6)."""
+    seen = {*prompt, *output} if penalty != 1.0 else None
+    if not seen:
+        return logits_V
+    xp = array_namespace(logits_V)
+    ids = _ids(logits_V, sorted(seen), "the prompt or output")
+    old = logits_V[ids]
+    return _replace(logits_V, ids, xp.where(old < 0, old * penalty, old / penalty))
+
+
+def presence_and_frequency_penalty(
+    logits_V: Array, presence: float, frequency: float, output: Sequence[int]
+) -> Array:
+    """Subtract ``presence`` once and ``frequency`` per occurrence from tokens of the output."""
+    if not output or (presence == 0.0 and frequency == 0.0):
+        return logits_V
+    xp = array_namespace(logits_V)
+    counts = Counter(output)
+    ids = _ids(logits_V, list(counts), "the output")
+    penalties = [presence + frequency * count for count in counts.values()]
+    penalties = xp.asarray(penalties, dtype=logits_V.dtype, device=device(logits_V))
+    return _replace(logits_V, ids, logits_V[ids] - penalties)
+
+
+def allow_only(logits_V: Array, tokens: Sequence[int]) -> Array:
+    """Mask all other tokens."""
+    xp = array_namespace(logits_V)
+    ids = _ids(logits_V, tokens, "allowed_token_ids")
+    return _replace(xp.full_like(logits_V, -math.inf), ids, logits_V[ids])
+
+
+def ban(logits_V: Array, tokens: Sequence[int]) -> Array:
+    """Mask these tokens."""
+    if not tokens:
+        return logits_V
+    return _replace(logits_V, _ids(logits_V, tokens, "banned_token_ids"), -math.inf)
+
+
+def one_hot_of_best(logits_V: Array) -> Array:
+    """All mass on the highest logit, ties to the lowest id: the limit of temperature 0."""
+    xp = array_namespace(logits_V)
+    best = int(xp.argmax(logits_V))
+    _require_finite(float(logits_V[best]))
+    probs_V = xp.zeros_like(logits_V)
+    probs_V[best] = 1.0
+    return probs_V
+
+
+def temperature(logits_V: Array, value: float) -> Array:
+    """Divide by a positive temperature; the best logit becomes 0, which keeps quotients finite."""
+    return (logits_V - _best(logits_V)) / max(value, _COLDEST)
+
+
+def top_k(logits_V: Array, k: int) -> Array:
+    """Mask what is below the k-th highest logit; its ties stay. 0 keeps everything."""
+    xp = array_namespace(logits_V)
+    if not 0 < k < logits_V.shape[0]:
+        return logits_V
+    return xp.where(logits_V < kth_largest(logits_V, k), -math.inf, logits_V)
+
+
+def weights(logits_V: Array) -> Array:
+    """exp(logit - highest logit): probabilities up to a factor, the best token's weight 1."""
+    xp = array_namespace(logits_V)
+    return xp.exp(logits_V - _best(logits_V))
+
+
+def top_p(weights_V: Array, mass: float) -> Array:
+    """Keep the smallest set of heaviest tokens that holds a share ``mass`` of the weight.
+
+    Which of several equal tokens at the edge stay is Hugging Face's choice: those of higher id.
+    """
+    if mass >= 1.0:
+        return weights_V
+    xp = array_namespace(weights_V)
+    size, may_go = weights_V.shape[0], 1.0 - mass
+    total = float(xp.sum(weights_V, dtype=xp.float64))
+    # Shares are compared in float32, so that sums which only rounding separates from the edge lie
+    # on it. Widen the set of heavy tokens until all others may go together, then sort that set.
+    count = min(_FIRST_HEAVY, size)
+    while True:
+        least = float(kth_largest(weights_V, count))
+        (ids,) = xp.nonzero(weights_V >= least if least > 0.0 else weights_V > 0.0)
+        heavy = weights_V[ids]
+        light_share = 1.0 - float(xp.sum(heavy, dtype=xp.float64)) / total
+        if least == 0.0 or count == size or light_share < may_go:
+            break
+        count = min(16 * count, size)
+    order = xp.argsort(heavy, stable=True)
+    ids, heavy = ids[order], heavy[order]
+    shares = xp.cumulative_sum(xp.astype(heavy, xp.float64)) / total + light_share
+    stays = xp.astype(shares, weights_V.dtype) > may_go
+    stays[-1] = True
+    return _replace(xp.zeros_like(weights_V), ids[stays], heavy[stays])
+
+
+def min_p(weights_V: Array, fraction: float) -> Array:
+    """Drop tokens that weigh less than this fraction of the heaviest."""
+    if fraction == 0.0:
+        return weights_V
+    xp = array_namespace(weights_V)
+    return xp.where(weights_V < fraction * xp.max(weights_V), 0.0, weights_V)
+
+
+def normalize(weights_V: Array) -> Array:
+    """Divide by the sum."""
+    return weights_V / array_namespace(weights_V).sum(weights_V)
+
+
+def _best(logits_V: Array) -> float:
+    best = float(array_namespace(logits_V).max(logits_V))
+    _require_finite(best)
+    return best
+
+
+def _require_finite(best: float) -> None:
+    if math.isnan(best):
+        raise NumericalError("the model's logits contain NaN")
+    if best == math.inf:
+        raise NumericalError("the model's logits contain infinity")
+    if best == -math.inf:
+        raise NumericalError("every token is masked: allowed, banned and the model leave nothing")
+
+
+def _ids(logits_V: Array, tokens: Sequence[int], source: str) -> Array:
+    xp = array_namespace(logits_V)
+    size = logits_V.shape[0]
+    if max(tokens) >= size:
+        raise InvalidInput(
+            f"{source} holds token {max(tokens)}, outside the vocabulary [0, {size})"
+        )
+    return xp.asarray(tokens, dtype=xp.int64, device=device(logits_V))
+
+
+def _replace(values_V: Array, ids: Array, new: Array | float) -> Array:
+    changed_V = array_namespace(values_V).asarray(values_V, copy=True)
+    changed_V[ids] = new
+    return changed_V
