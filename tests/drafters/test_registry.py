@@ -36,7 +36,9 @@ def test_a_drafter_carries_its_registered_name() -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(UnknownName, match=r"unknown drafter 'meduza'.*none, prompt-lookup"):
+    with pytest.raises(
+        UnknownName, match=r"unknown drafter 'meduza'.*draft:PATH_OR_NAME, none, prompt-lookup"
+    ):
         make_drafter("meduza:x", CONTEXT)
 
 

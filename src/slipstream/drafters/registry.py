@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from slipstream.config import EngineConfig
 from slipstream.drafters.base import Drafter
+from slipstream.drafters.draft_model import load_draft_model
 from slipstream.drafters.no_drafter import NoDrafter
 from slipstream.drafters.prompt_lookup import PromptLookup
 from slipstream.errors import InvalidInput, UnknownName
@@ -57,6 +58,9 @@ DRAFTERS: Final[Mapping[str, Registration]] = MappingProxyType(
     {
         "none": Registration(build=lambda _, __: NoDrafter(), usage="none"),
         "prompt-lookup": Registration(build=lambda _, __: PromptLookup(), usage="prompt-lookup"),
+        "draft": Registration(
+            build=load_draft_model, argument="required", usage="draft:PATH_OR_NAME"
+        ),
     }
 )
 

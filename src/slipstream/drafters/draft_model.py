@@ -1,0 +1,227 @@
+"""A small language model drafts for a large one (Leviathan 2211.17192, Chen 2302.01318).
+
+Each level of the chains is one pass of the draft model over all sequences. Its cache holds the
+committed text up to, at most, the newest token; what it lacks, because a whole draft was accepted
+or cycles went by without one, is fed in the first pass of the next draft. Drafted tokens stay
+pending rows until the text has grown; then those that became part of it are committed.
+
+Knows no target: only how wide its vocabulary is. Promises: every token is drawn from the very array
+in its receipt, processed as the target's rows are, with the prefix that includes earlier drafts.
+V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from slipstream.drafters.base import Budget, Observation, Stateless
+from slipstream.drafters.vocabulary import SharedVocabulary, align_vocabulary
+from slipstream.errors import NumericalError
+from slipstream.models.base import ForwardOutput, Rows, TargetModel
+from slipstream.sampling.noise import CycleNoise, Noise
+from slipstream.sampling.processors import process_logits
+from slipstream.sampling.race import race
+from slipstream.types import (
+    Array,
+    Draft,
+    DrawMethod,
+    Gumbel,
+    PointMass,
+    Receipt,
+    Sampled,
+    SequenceState,
+    TopThenSampled,
+)
+
+if TYPE_CHECKING:
+    from slipstream.drafters.registry import DrafterContext
+
+_PREFILL_FROM: Final = 64
+"""More missing tokens than this are prefilled, so that a long prompt doesn't hold up the batch."""
+
+
+@dataclass
+class _Cached:
+    """What the draft model's cache holds of one request, beyond its committed tokens."""
+
+    handle: int
+    pending: list[int] = field(default_factory=list)  # tokens of a chain behind the committed ones
+
+
+@dataclass
+class _Chain:
+    """A draft while it grows."""
+
+    sequence: SequenceState
+    cached: _Cached
+    depth: int
+    noise: CycleNoise
+    unfed: list[int]
+    tokens: list[int] = field(default_factory=list)
+    receipts: list[Receipt] = field(default_factory=list)
+
+    @property
+    def growing(self) -> bool:
+        return len(self.tokens) < self.depth
+
+    def rows(self) -> Rows:
+        """The tokens that the model hasn't seen; logits for the last."""
+        before, count = len(self.cached.pending), len(self.unfed)
+        return Rows(
+            sequences=np.full(count, self.cached.handle, np.int64),
+            tokens=np.array(self.unfed, np.int64),
+            parents=np.arange(before - 1, before - 1 + count, dtype=np.int64),
+            wants_logits=np.arange(count) == count - 1,
+        )
+
+
+class DraftModel(Stateless):
+    """Drafts chains with a causal LM of the same vocabulary.
+
+    Args:
+        model: the draft model; it belongs to this drafter.
+        vocabulary: see :func:`slipstream.drafters.vocabulary.align_vocabulary`.
+    """
+
+    name = "draft"
+
+    def __init__(self, model: TargetModel, vocabulary: SharedVocabulary) -> None:
+        self._model = model
+        self._vocabulary = vocabulary
+        self._cached: dict[int, _Cached] = {}
+
+    def propose(
+        self, sequences: Sequence[SequenceState], budgets: Sequence[Budget], draw: DrawMethod
+    ) -> list[Draft]:
+        """A chain per sequence; shorter near the end of the draft model's context, then empty."""
+        chains = [
+            self._start(sequence, budget)
+            for sequence, budget in zip(sequences, budgets, strict=True)
+        ]
+        growing = [chain for chain in chains if chain is not None]
+        while growing:
+            logits_LV = self._model.forward(_joined([chain.rows() for chain in growing])).logits
+            for chain, logits_V in zip(growing, logits_LV, strict=True):
+                chain.cached.pending += chain.unfed
+                self._draw(chain, self._vocabulary.align(logits_V), draw)
+            growing = [chain for chain in growing if chain.growing]
+        return [
+            Draft() if chain is None else Draft.chain(chain.tokens, chain.receipts)
+            for chain in chains
+        ]
+
+    def begin(self, sequence: SequenceState, features: ForwardOutput | None) -> None:
+        """Forget what an earlier run of this request left; the prompt is read when needed."""
+        self.end(sequence)
+
+    def observe(self, observations: Sequence[Observation]) -> None:
+        """Keep the drafted keys and values that became text, drop the others."""
+        for observation in observations:
+            if observation.sequence.uid in self._cached:
+                self._settle(observation.sequence)
+
+    def end(self, sequence: SequenceState) -> None:
+        """Free the request's cache."""
+        if (cached := self._cached.pop(sequence.uid, None)) is not None:
+            self._model.close(cached.handle)
+
+    def _start(self, sequence: SequenceState, budget: Budget) -> _Chain | None:
+        # The last drafted token is never fed, so it may lie one past the draft model's context.
+        room = self._model.info.max_context - sequence.length + 1
+        depth = min(budget.depth, budget.nodes, room)
+        if depth <= 0:
+            return None
+        if sequence.uid not in self._cached:
+            self._cached[sequence.uid] = _Cached(self._model.open())
+        cached = self._settle(sequence)
+        missing = sequence.tokens[self._model.length(cached.handle) :]
+        if max(missing) >= self._model.info.vocab_size:
+            return None  # the target wrote a token that the draft model can't read
+        if len(missing) > _PREFILL_FROM:
+            self._model.prefill(cached.handle, missing[:-1])
+            missing = missing[-1:]
+        noise = Noise(sequence.seed).cycle(sequence.length)
+        return _Chain(sequence, cached, depth, noise, missing)
+
+    def _settle(self, sequence: SequenceState) -> _Cached:
+        """Commit the pending tokens that agree with the text, whoever wrote it, drop the others.
+
+        The newest token always stays out: its logits are the next draft's beginning.
+        """
+        cached = self._cached[sequence.uid]
+        committed = self._model.length(cached.handle)
+        agreed = 0
+        for pending, token in zip(cached.pending, sequence.tokens[committed:-1], strict=False):
+            if pending != token:
+                break
+            agreed += 1
+        self._model.commit(cached.handle, range(agreed))
+        cached.pending.clear()
+        return cached
+
+    def _draw(self, chain: _Chain, logits_V: Array, draw: DrawMethod) -> None:
+        """Add one token to a chain, or end it where the draft model has nothing to offer."""
+        sequence, offset = chain.sequence, len(chain.tokens)
+        try:
+            probs_V = process_logits(
+                logits_V,
+                sequence.params,
+                sequence.tokens[: sequence.prompt_length],
+                sequence.output + chain.tokens,
+            )
+        except NumericalError:  # NaN, or nothing allowed among the common tokens: draft no further
+            chain.depth = offset
+            return
+        if draw == "greedy":
+            token = int(array_namespace(probs_V).argmax(probs_V))
+        elif draw == "gumbel":
+            [token] = race(probs_V, chain.noise.pick(offset), 1)
+        else:
+            [token] = race(probs_V, chain.noise.draft(offset, offset), 1)  # row = depth in a chain
+        chain.tokens.append(token)
+        chain.receipts.append(_receipt(draw, probs_V))
+        chain.unfed = [token]
+
+
+def load_draft_model(spec: str, context: DrafterContext) -> DraftModel:
+    """Load a draft model by name or path, as a target is loaded.
+
+    Raises:
+        VocabularyMismatch: it doesn't speak the target's tokens.
+        ModelError, InvalidInput: see :func:`slipstream.models.loader.load_model`.
+    """
+    from slipstream.models.loader import load_model
+
+    loaded = load_model(spec, context.config)
+    vocabulary = align_vocabulary(
+        context.tokenizer,
+        context.target.info.vocab_size,
+        loaded.tokenizer,
+        loaded.target.info.vocab_size,
+    )
+    return DraftModel(loaded.target, vocabulary)
+
+
+def _receipt(draw: DrawMethod, probs_V: Array) -> Receipt:
+    if draw == "greedy":
+        return PointMass()
+    if draw == "gumbel":
+        return Gumbel(probs_V)
+    if draw == "sampled":
+        return Sampled(probs_V)
+    return TopThenSampled(probs_V)
+
+
+def _joined(parts: Sequence[Rows]) -> Rows:
+    wants = [part.wants_logits for part in parts if part.wants_logits is not None]
+    return Rows(
+        sequences=np.concatenate([part.sequences for part in parts]),
+        tokens=np.concatenate([part.tokens for part in parts]),
+        parents=np.concatenate([part.parents for part in parts]),
+        wants_logits=np.concatenate(wants),
+    )
