@@ -15,7 +15,7 @@ class OutputText:
 
     Args:
         tokenizer: decodes the tokens.
-        stop: strings that end the text; the earliest occurrence wins, and is not part of it.
+        stop: strings that end the text; the first to be complete wins, and is not part of it.
     """
 
     def __init__(self, tokenizer: Tokenizer, stop: tuple[str, ...]) -> None:
@@ -37,10 +37,10 @@ class OutputText:
         if self.stopped:
             return ""
         self._held += new
-        found = [i for i in (self._held.find(stop) for stop in self._stop) if i >= 0]
+        found = [(i + len(s), i) for s in self._stop if (i := self._held.find(s)) >= 0]
         if found:
             self.stopped = True
-            certain, self._held = self._held[: min(found)], ""
+            certain, self._held = self._held[: min(found)[1]], ""
         else:
             keep = 0 if last else self._possible_stop()
             split = len(self._held) - keep
