@@ -1,0 +1,1 @@
+"""Sources of cheap guesses, one a file, found by name in the registry."""

@@ -1,0 +1,1 @@
+"""Models by name: files, tokenizers, and the backends that run them behind one protocol."""
