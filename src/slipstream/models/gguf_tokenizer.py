@@ -82,7 +82,7 @@ def gguf_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
     return Tokenizer(
         backend,
         bos_token_id=bos,
-        eos_token_ids=[ids[name] for name in ("eos", "eot") if ids[name] is not None],
+        eos_token_ids=[id for id in (eos, ids["eot"]) if id is not None],
         chat_template=template,
         special_tokens={
             f"{_SPECIAL[name]}_token": tokens[id] for name, id in ids.items() if id is not None
