@@ -38,7 +38,7 @@ COMMANDS: Final[Mapping[str, Entry]] = MappingProxyType(
 )
 
 INTERRUPTED: Final = 130  # 128 + SIGINT
-PIPE_CLOSED: Final = 141  # 128 + SIGPIPE
+PIPE_CLOSED: Final = 1  # what click returns when it is the one to notice
 
 
 class LazyGroup(click.Group):
