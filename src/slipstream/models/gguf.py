@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -84,9 +84,10 @@ class GGUFCheckpoint:
         )
 
     @property
-    def metadata(self) -> dict[str, Any]:
-        """The file's metadata, such as ``general.license``; to be read only."""
-        return self._metadata
+    def licence(self) -> str | None:
+        """What the file states, if anything."""
+        stated = self._metadata.get("general.license")
+        return stated if isinstance(stated, str) else None
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

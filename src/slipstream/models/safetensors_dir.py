@@ -6,10 +6,11 @@ configuration states and this package doesn't honour is refused by name.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -56,9 +57,13 @@ class DirectoryCheckpoint:
         return fingerprint(self.config, self.names(), self.stored)
 
     @cached_property
-    def metadata(self) -> dict[str, Any]:
-        """What there is beside the weights: the files' names; the licence is in the model card."""
-        return {"files": sorted(file.name for file in self._path.iterdir())}
+    def licence(self) -> str | None:
+        """What the model card (README.md) states in its header, if anything."""
+        card = self._path / "README.md"
+        text = card.read_text(encoding="utf-8", errors="replace") if card.exists() else ""
+        header = re.match(r"---\n(.*?)\n---", text, re.DOTALL)
+        stated = re.search(r"^license:\s*(\S+)", header[1], re.MULTILINE) if header else None
+        return stated[1] if stated else None
 
     def names(self) -> Sequence[str]:
         return list(tensor_shapes(self.config))
