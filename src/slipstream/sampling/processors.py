@@ -27,8 +27,8 @@ from slipstream.types import Array
 _COLDEST: Final = 1e-20
 """Temperatures below this act like it: all but the best tokens have weight 0 in float32."""
 
-_FIRST_HEAVY: Final = 256
-"""How many tokens top-p looks at first."""
+_FEW: Final = 256
+"""How many tokens top-p sorts without looking for fewer."""
 
 
 def process_logits(
@@ -152,22 +152,22 @@ def top_p(weights_V: Array, mass: float) -> Array:
     if mass >= 1.0:
         return weights_V
     xp = array_namespace(weights_V)
-    size, may_go = weights_V.shape[0], 1.0 - mass
-    total = float(xp.sum(weights_V, dtype=xp.float64))
-    # Shares are compared in float32, so that sums which only rounding separates from the edge lie
-    # on it. Widen the set of heavy tokens until all others may go together, then sort that set.
-    count = min(_FIRST_HEAVY, size)
-    while True:
-        least = float(kth_largest(weights_V, count))
-        (ids,) = xp.nonzero(weights_V >= least if least > 0.0 else weights_V > 0.0)
-        heavy = weights_V[ids]
-        light_share = 1.0 - float(xp.sum(heavy, dtype=xp.float64)) / total
-        if least == 0.0 or count == size or light_share < may_go:
+    total, may_go = float(xp.sum(weights_V, dtype=xp.float64)), 1.0 - mass
+    # What is lighter than the average share of what may go goes, all of it; then, while there are
+    # still many, look for few that leave no more than that to the others.
+    (ids,) = xp.nonzero(weights_V > may_go * total / weights_V.shape[0])
+    heavy, count = weights_V[ids], _FEW
+    while count < heavy.shape[0]:
+        among = heavy >= kth_largest(heavy, count)
+        if 1.0 - float(xp.sum(heavy[among], dtype=xp.float64)) / total < may_go:
+            ids, heavy = ids[among], heavy[among]
             break
-        count = min(16 * count, size)
+        count *= 8
+    light_share = 1.0 - float(xp.sum(heavy, dtype=xp.float64)) / total
     order = xp.argsort(heavy, stable=True)
     ids, heavy = ids[order], heavy[order]
     shares = xp.cumulative_sum(xp.astype(heavy, xp.float64)) / total + light_share
+    # Compared in float32, so that sums which only rounding separates from the edge lie on it.
     stays = xp.astype(shares, weights_V.dtype) > may_go
     stays[-1] = True
     return _replace(xp.zeros_like(weights_V), ids[stays], heavy[stays])

@@ -14,13 +14,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from array_api_compat import array_namespace, device
+from array_api_compat import array_namespace
 
 from slipstream.sampling.noise import MIN_EXPONENTIAL, Stream
+from slipstream.sampling.selection import kth_largest
 from slipstream.types import Array
 
 _FIRST_LOOK: Final = 1.0 / 64
 """The first look takes the tokens heavier than this fraction of the heaviest."""
+
+_SMALL_FIELD: Final = 24
+"""Vocabularies up to this size are looked at whole."""
 
 _SMALL: Final = 1e-30
 """Weight bounds below this are rounded down to 0, away from float32's denormal numbers."""
@@ -39,38 +43,46 @@ def race(weights_V: Array, stream: Stream, count: int = 1) -> list[int]:
         are fewer than ``count`` if fewer have a positive weight.
     """
     xp = array_namespace(weights_V)
-    look = float(xp.max(weights_V))
-    if not look > 0.0:
-        return []
-    seen = weights_V > look
-    ids = xp.zeros(0, dtype=xp.int64, device=device(weights_V))
-    while look > 0.0 and ids.shape[0] < count:
-        look = _round_down(look * _FIRST_LOOK)
-        seen = weights_V > look
-        (ids,) = xp.nonzero(seen)
-    rates = _arrivals(weights_V, ids, stream)
-    if ids.shape[0] <= count and look == 0.0:
-        return _order(rates, ids, count)
+    if weights_V.shape[0] <= _SMALL_FIELD:
+        (ids,) = xp.nonzero(weights_V > 0.0)
+        return _order(_arrivals(weights_V, ids, stream), ids, count)
+
+    look, ids = _first_look(weights_V, count)
+    arrivals = _arrivals(weights_V, ids, stream)
+    if ids.shape[0] < count:
+        return _order(arrivals, ids, count)
 
     # Whoever has not been looked at must beat the slowest of the first ``count`` arrivals; with
     # the smallest exponential there is, that takes a weight above ``needed``.
-    slowest = float(xp.sort(rates)[count - 1])
+    slowest = -float(kth_largest(-arrivals, count))
     needed = _round_down(MIN_EXPONENTIAL / slowest * (1.0 - 2.0**-20))
     if needed < look:
-        (others,) = xp.nonzero((weights_V > needed) & ~seen)
-        ids = xp.concat([ids, others])
-        rates = xp.concat([rates, _arrivals(weights_V, others, stream)])
-    ahead = rates <= slowest
-    return _order(rates[ahead], ids[ahead], count)
+        (others,) = xp.nonzero((weights_V > needed) & (weights_V <= look))
+        if others.shape[0]:
+            ids = xp.concat([ids, others])
+            arrivals = xp.concat([arrivals, _arrivals(weights_V, others, stream)])
+    ahead = arrivals <= slowest
+    return _order(arrivals[ahead], ids[ahead], count)
+
+
+def _first_look(weights_V: Array, count: int) -> tuple[float, Array]:
+    """A weight, and the ids of the at least ``count`` tokens above it; all of them if it is 0."""
+    xp = array_namespace(weights_V)
+    look = float(xp.max(weights_V))
+    while True:
+        look = _round_down(look * _FIRST_LOOK)
+        (ids,) = xp.nonzero(weights_V > look)
+        if look == 0.0 or ids.shape[0] >= count:
+            return look, ids
 
 
 def _arrivals(weights_V: Array, ids: Array, stream: Stream) -> Array:
-    xp = array_namespace(weights_V)
-    return stream.exponentials(ids) / xp.astype(xp.take(weights_V, ids, axis=0), xp.float64)
+    xp = array_namespace(ids)
+    return stream.exponentials(ids) / xp.astype(weights_V[ids], xp.float64)
 
 
-def _order(rates: Array, ids: Array, count: int) -> list[int]:
-    ranked = sorted(zip(rates.tolist(), ids.tolist(), strict=True))
+def _order(arrivals: Array, ids: Array, count: int) -> list[int]:
+    ranked = sorted(zip(arrivals.tolist(), ids.tolist(), strict=True))
     return [token for _, token in ranked[:count]]
 
 

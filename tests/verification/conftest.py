@@ -1,0 +1,1 @@
+from tests.exactness.enumeration import enumerable  # noqa: F401
