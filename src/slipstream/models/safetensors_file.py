@@ -9,20 +9,40 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from slipstream.errors import CorruptModel, UnsupportedModel
 from slipstream.models.checkpoint import StorageFormat, StoredTensor
 
-_FORMATS: Final[dict[str, tuple[StorageFormat, np.dtype[Any]]]] = {
-    "F32": ("f32", np.dtype("<f4")),
-    "F16": ("f16", np.dtype("<f2")),
-    "BF16": ("bf16", np.dtype("<u2")),
+_FORMATS: Final[dict[str, StorageFormat]] = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
+_DTYPES: Final[dict[str, np.dtype[Any]]] = {
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype("<u2"),
+    "I32": np.dtype("<i4"),
+    "U8": np.dtype("u1"),
 }
+
+
+@dataclass(frozen=True)
+class Container:
+    """What a file holds.
+
+    Args:
+        arrays: tensor name -> (the file's word for its numbers, mapped array); BF16 as uint16.
+        metadata: strings that were stored along.
+    """
+
+    arrays: Mapping[str, tuple[str, npt.NDArray[Any]]]
+    metadata: Mapping[str, str]
 
 
 def read_safetensors(path: Path) -> dict[str, StoredTensor]:
@@ -31,6 +51,23 @@ def read_safetensors(path: Path) -> dict[str, StoredTensor]:
     Raises:
         CorruptModel: no safetensors file, or truncated or damaged.
         UnsupportedModel: a tensor that is not stored as F32, F16 or BF16.
+    """
+    tensors: dict[str, StoredTensor] = {}
+    for name, (dtype, array) in read_container(path).arrays.items():
+        if dtype not in _FORMATS:
+            raise UnsupportedModel(
+                f"{path.name}: tensor {name!r} is stored as {dtype}; read are {', '.join(_FORMATS)}"
+            )
+        tensors[name] = StoredTensor(_FORMATS[dtype], array.shape, array)
+    return tensors
+
+
+def read_container(path: Path) -> Container:
+    """Everything in a file, as it is stored.
+
+    Raises:
+        CorruptModel: no safetensors file, or truncated or damaged.
+        UnsupportedModel: a tensor of numbers other than F32, F16, BF16, I32 or U8.
     """
     try:
         with path.open("rb") as file:
@@ -52,15 +89,15 @@ def read_safetensors(path: Path) -> dict[str, StoredTensor]:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise CorruptModel(f"{path} has no valid safetensors header") from None
 
-    tensors: dict[str, StoredTensor] = {}
+    arrays: dict[str, tuple[str, npt.NDArray[Any]]] = {}
     for name, dtype, shape, *offsets in entries:
-        if dtype not in _FORMATS:
+        if dtype not in _DTYPES:
             raise UnsupportedModel(
-                f"{path.name}: tensor {name!r} is stored as {dtype}; read are {', '.join(_FORMATS)}"
+                f"{path.name}: tensor {name!r} is stored as {dtype}; read are {', '.join(_DTYPES)}"
             )
         if len(offsets) != 2 or not all(type(n) is int and n >= 0 for n in (*shape, *offsets)):
             raise CorruptModel(f"{path}: the header entry of tensor {name!r} is damaged")
-        format, kind = _FORMATS[dtype]
+        kind = _DTYPES[dtype]
         begin, end = offsets
         if end - begin != prod(shape) * kind.itemsize:
             raise CorruptModel(f"{path}: tensor {name!r} doesn't have the size of its shape")
@@ -70,5 +107,27 @@ def read_safetensors(path: Path) -> dict[str, StoredTensor]:
                 f"the file at {len(mapped)}"
             )
         data = np.frombuffer(mapped, np.uint8, end - begin, start + begin).view(kind)
-        tensors[name] = StoredTensor(format, shape, data.reshape(shape))
-    return tensors
+        arrays[name] = (dtype, data.reshape(shape))
+    return Container(arrays, dict(header.get("__metadata__") or {}))
+
+
+def write_container(path: Path, container: Container) -> None:
+    """Write a file that :func:`read_container` reads back; it is on disk on return.
+
+    Raises:
+        OSError: the disk is full or not writable.
+    """
+    header: dict[str, Any] = {"__metadata__": dict(container.metadata)}
+    end = 0
+    for name, (dtype, array) in container.arrays.items():
+        assert array.dtype == _DTYPES[dtype]
+        begin, end = end, end + array.nbytes
+        header[name] = {"dtype": dtype, "shape": array.shape, "data_offsets": (begin, end)}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # tensors start aligned
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for _, array in container.arrays.values():
+            file.write(np.ascontiguousarray(array).data)
+        file.flush()
+        os.fsync(file.fileno())
