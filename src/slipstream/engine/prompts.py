@@ -21,7 +21,8 @@ Prompt: TypeAlias = str | Sequence[Message] | Sequence[int]
 def is_batch(prompt: Prompt | Sequence[Prompt]) -> TypeGuard[Sequence[Prompt]]:
     """Whether this is a list of prompts rather than one prompt."""
     return (
-        not isinstance(prompt, str)
+        isinstance(prompt, Sequence)
+        and not isinstance(prompt, str)
         and len(prompt) > 0
         and all(isinstance(item, (str, Sequence)) for item in prompt)
     )
