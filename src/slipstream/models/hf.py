@@ -1,0 +1,368 @@
+"""Any Hugging Face causal LM as a target, on any torch device.
+
+All rows of a call go through the model's own ``forward`` once, as a padded batch with one line a
+sequence; a 4-D mask and position ids say who sees whom, so trees need nothing from the model.
+Hooks, in place only during a pass, pick the rows that want logits just before the LM head, so
+whatever the model does around it (soft caps, scales) happens as written, and read off features.
+
+Knows no architecture by name. Promises: float32 logits; a model that can't work this way is refused
+on construction, with the reason. Not bit-exact: torch picks kernels by shape.
+Shape letters: R rows, L rows that want logits, B sequences, T rows of the longest sequence, S slots
+shown, V vocabulary, H hidden.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import tokenizers
+import torch
+import transformers
+
+from slipstream.errors import InvalidInput, ModelError, Unsupported, UnsupportedModel
+from slipstream.models.base import (
+    NO_FEATURES,
+    Capabilities,
+    FeatureRequest,
+    ForwardOutput,
+    ModelInfo,
+    Rows,
+)
+from slipstream.models.hf_cache import SlotCache
+from slipstream.models.hf_fitness import context_limit, probe
+from slipstream.models.hf_slots import Slots
+from slipstream.models.ledger import Ledger
+from slipstream.models.tokenizer import Tokenizer
+from slipstream.types import Array
+
+_PREFILL_CHUNK: Final = 512
+"""Prompt tokens per pass; bounds the mask and the activations."""
+
+
+class HuggingFaceModel:
+    """A causal LM of transformers behind :class:`slipstream.models.base.TargetModel`.
+
+    Args:
+        model: a loaded model with a language-model head; it is put into evaluation mode.
+        name: for people; by default what it was loaded from.
+
+    Raises:
+        UnsupportedModel: it can't be a target; says why.
+    """
+
+    def __init__(self, model: transformers.PreTrainedModel, *, name: str | None = None) -> None:
+        config = model.config.get_text_config()
+        self._max_context = context_limit(model)
+        self._model = model.eval()
+        self._head = model.get_output_embeddings()
+        self._blocks = _blocks(model, config.num_hidden_layers)
+        self._info = ModelInfo(
+            name=name or model.config.name_or_path or type(model).__name__,
+            vocab_size=config.vocab_size,
+            hidden_size=config.hidden_size,
+            num_layers=config.num_hidden_layers,
+            max_context=self._max_context,
+            fingerprint=_fingerprint(model),
+        )
+        self._cache_argument = _cache_argument(model)
+        self._ledger = Ledger(vocab_size=self._info.vocab_size, max_context=self._info.max_context)
+        self._slots = Slots()
+        self._cache = SlotCache()
+        probe(self, self._alone, model.dtype)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path_or_id: str | Path,
+        *,
+        device: str | torch.device | None = None,
+        dtype: str | torch.dtype | None = None,
+        gguf_file: str | None = None,
+    ) -> HuggingFaceModel:
+        """Load a directory or a hub id.
+
+        Args:
+            device: torch device; None takes CUDA where there is one, else the CPU.
+            dtype: of the weights, such as ``float32``; None as the files have them.
+            gguf_file: a GGUF file in that place, de-quantised on load.
+
+        Raises:
+            InvalidInput: no such device or dtype.
+            ModelError: transformers can't load it; or see the constructor.
+        """
+        if isinstance(dtype, str):
+            name, dtype = dtype, getattr(torch, dtype, None)
+            if not isinstance(dtype, torch.dtype):
+                raise InvalidInput(f"dtype must be float32, bfloat16 or float16, not {name!r}")
+        try:
+            place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        except RuntimeError as error:
+            raise InvalidInput(f"no torch device {device!r}: {_first_line(error)}") from None
+        options: dict[str, Any] = {"dtype": dtype or "auto"}
+        if gguf_file is not None:
+            options["gguf_file"] = gguf_file
+        try:
+            model = transformers.AutoModelForCausalLM.from_pretrained(str(path_or_id), **options)
+        except (OSError, ValueError) as error:
+            raise ModelError(
+                f"transformers can't load {str(path_or_id)!r}: {_first_line(error)}"
+            ) from error
+        try:
+            model = model.to(place)
+        except (RuntimeError, AssertionError) as error:  # a device that this torch doesn't have
+            raise InvalidInput(f"can't use device {str(place)!r}: {_first_line(error)}") from error
+        return cls(model, name=str(path_or_id))
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._info
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(trees=True, features=True, bit_exact=False)
+
+    @property
+    def device(self) -> torch.device:
+        """Where logits and features are."""
+        device: torch.device = self._model.device
+        return device
+
+    def open(self) -> int:
+        sequence = self._ledger.open()
+        self._slots.open(sequence)
+        return sequence
+
+    def close(self, sequence: int) -> None:
+        self._ledger.close(sequence)
+        self._cache.vacate(*self._slots.close(sequence))
+
+    def length(self, sequence: int) -> int:
+        return self._ledger.committed(sequence)
+
+    def prefill(
+        self, sequence: int, tokens: Sequence[int], features: FeatureRequest = NO_FEATURES
+    ) -> ForwardOutput:
+        before = self.length(sequence)
+        self.truncate(sequence, before)
+        parts = []
+        try:
+            for start in range(0, len(tokens), _PREFILL_CHUNK):
+                chunk = tokens[start : start + _PREFILL_CHUNK]
+                parts.append(self.forward(Rows.chain(sequence, chunk, logits=False), features))
+                self.commit(sequence, range(len(chunk)))
+        except BaseException:
+            self.truncate(sequence, before)  # a bad prompt is refused as a whole
+            raise
+        return self._joined(parts, features)
+
+    def forward(self, rows: Rows, features: FeatureRequest = NO_FEATURES) -> ForwardOutput:
+        self._check(rows, features)
+        placement = self._ledger.place(rows)
+        layout = self._slots.place(rows, placement, self._ledger)
+        self._cache.start(layout, self.device)
+        at = (self._tensor(layout.batch), self._tensor(layout.column))
+        wanted = np.ones(len(rows), np.bool_) if rows.wants_logits is None else rows.wants_logits
+        wants = (self._tensor(layout.batch[wanted]), self._tensor(layout.column[wanted]))
+
+        B, T, _ = layout.visible.shape
+        positions = np.zeros((B, T), np.int64)
+        positions[layout.batch, layout.column] = placement.positions
+        visible = self._tensor(layout.visible)[:, None]
+        dtype = self._model.dtype
+        mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
+        mask.masked_fill_(~visible, torch.finfo(dtype).min)
+        inputs: dict[str, Any] = {
+            "attention_mask": mask,
+            "position_ids": self._tensor(positions),
+            self._cache_argument: self._cache,
+            "use_cache": True,
+            "return_dict": True,
+        }
+        if rows.vectors is None:
+            tokens = np.zeros((B, T), np.int64)
+            tokens[layout.batch, layout.column] = rows.tokens
+            inputs["input_ids"] = self._tensor(tokens)
+        else:
+            vectors = torch.as_tensor(rows.vectors, dtype=dtype, device=self.device)
+            inputs["inputs_embeds"] = vectors.new_zeros((B, T, vectors.shape[1]))
+            inputs["inputs_embeds"][at] = vectors
+
+        with torch.no_grad(), self._taps(wants, features) as taps:
+            logits = self._model(**inputs).logits
+        if not taps.head_called:
+            raise UnsupportedModel(f"{self._info.name} doesn't call its language-model head")
+        return ForwardOutput(
+            logits=logits[0].float(),
+            features=taps.hidden(_HEAD, at) if features.last else None,
+            layer_features={layer: taps.hidden(layer, at) for layer in features.layers},
+        )
+
+    def commit(self, sequence: int, path: Sequence[int]) -> None:
+        self._ledger.commit(sequence, path)
+        self._slots.commit(sequence, path)
+
+    def truncate(self, sequence: int, length: int) -> None:
+        self._ledger.truncate(sequence, length)
+        self._slots.truncate(sequence, length)
+
+    def _tensor(self, array: npt.NDArray[Any]) -> torch.Tensor:
+        return torch.from_numpy(array).to(self.device, non_blocking=True)
+
+    def _check(self, rows: Rows, features: FeatureRequest) -> None:
+        for layer in features.layers:
+            if not 0 <= layer < self._info.num_layers:
+                raise InvalidInput(f"no layer {layer}; there are {self._info.num_layers}")
+        if features.layers and self._blocks is None:
+            raise Unsupported(f"can't tell the layers of {self._info.name} apart")
+        width = self._info.hidden_size
+        if rows.vectors is not None and tuple(rows.vectors.shape) != (len(rows), width):
+            raise InvalidInput(
+                f"vectors must have shape {(len(rows), width)}, not {tuple(rows.vectors.shape)}"
+            )
+
+    def _joined(self, parts: Sequence[ForwardOutput], features: FeatureRequest) -> ForwardOutput:
+        """The features of consecutive passes in one piece; no logits."""
+
+        def joined(pieces: list[Array]) -> torch.Tensor:
+            empty = torch.zeros((0, self._info.hidden_size), device=self.device)
+            return torch.cat(pieces) if pieces else empty
+
+        return ForwardOutput(
+            logits=torch.zeros((0, self._info.vocab_size), device=self.device),
+            features=joined([part.features for part in parts]) if features.last else None,
+            layer_features={
+                layer: joined([part.layer_features[layer] for part in parts])
+                for layer in features.layers
+            },
+        )
+
+    @contextmanager
+    def _taps(self, wants: _Index, features: FeatureRequest) -> Iterator[_Taps]:
+        """Hooks for the length of one pass; the model is left as it was."""
+        taps = _Taps(wants)
+        handles = [self._head.register_forward_pre_hook(taps.before_head)]
+        for layer in features.layers:
+            assert self._blocks is not None
+            handles.append(self._blocks[layer].register_forward_hook(partial(taps.after, layer)))
+        try:
+            yield taps
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _alone(self, branches: list[list[int]]) -> torch.Tensor:
+        """Logits (B, T, V) of the model's own pass over tokens, without any of our machinery."""
+        tokens = torch.tensor(branches, device=self.device)
+        with torch.no_grad():
+            logits: torch.Tensor = self._model(input_ids=tokens, use_cache=False).logits
+        return logits.float()
+
+
+_Index: TypeAlias = tuple[torch.Tensor, torch.Tensor]
+"""Places in a (B, T, …) tensor: which sequence, and which of its rows."""
+
+_HEAD: Final = -1
+"""Key of the LM head's input among the layers' outputs."""
+
+
+class _Taps:
+    """What the hooks of one pass do: keep hidden states, and give the LM head wanted rows only."""
+
+    def __init__(self, wants: _Index) -> None:
+        self._wants = wants
+        self._hidden: dict[int, torch.Tensor] = {}
+
+    @property
+    def head_called(self) -> bool:
+        return _HEAD in self._hidden
+
+    def before_head(self, _: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> Any:
+        hidden, *rest = inputs
+        self._hidden[_HEAD] = hidden
+        return (_pick(hidden, self._wants)[None], *rest)
+
+    def after(self, layer: int, _: torch.nn.Module, __: Any, output: Any) -> None:
+        self._hidden[layer] = output[0] if isinstance(output, tuple) else output
+
+    def hidden(self, layer: int, at: _Index) -> torch.Tensor:
+        """(R, H) float32 hidden states at these places."""
+        return _pick(self._hidden[layer], at).float()
+
+
+def _pick(hidden: torch.Tensor, at: _Index) -> torch.Tensor:
+    batch, column = at
+    return hidden[batch.to(hidden.device), column.to(hidden.device)]
+
+
+def _cache_argument(model: Any) -> str:
+    """What forward calls its cache; transformers renamed it during version 5."""
+    for module in (model, model.base_model):
+        parameters = inspect.signature(module.forward).parameters
+        for name in ("past_key_values", "cache"):
+            if name in parameters:
+                return name
+    return "past_key_values"
+
+
+def _blocks(model: Any, count: int) -> torch.nn.ModuleList | None:
+    """The list of transformer blocks, None if it isn't obvious."""
+    for module in (model.get_decoder() or model.base_model).modules():
+        if isinstance(module, torch.nn.ModuleList) and len(module) == count:
+            return module
+    return None
+
+
+def _fingerprint(model: Any) -> str:
+    """Hash of the configuration and of a few numbers out of every weight."""
+    config = model.config.to_dict()
+    for volatile in ("_name_or_path", "transformers_version", "dtype", "torch_dtype"):
+        config.pop(volatile, None)
+    digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
+    samples = []
+    for name, weight in model.named_parameters():
+        digest.update(f"{name} {tuple(weight.shape)}".encode())
+        flat = weight.detach().reshape(-1)
+        samples.append(flat[:: max(1, flat.numel() // 16)][:16].to("cpu", torch.float32))
+    digest.update(torch.cat(samples).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def tokenizer_from_transformers(tokenizer: Any) -> Tokenizer:
+    """The tokenizer of a transformers model as ours.
+
+    Raises:
+        UnsupportedModel: it has no fast (Rust) implementation.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if not isinstance(backend, tokenizers.Tokenizer):
+        raise UnsupportedModel(
+            f"{type(tokenizer).__name__} has no fast tokenizer; load it with use_fast=True "
+            "or convert it to tokenizer.json"
+        )
+    template = tokenizer.chat_template
+    if isinstance(template, dict):
+        template = template.get("default")
+    return Tokenizer(
+        backend,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_ids=() if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,),
+        chat_template=template,
+        special_tokens={
+            name: token
+            for name, token in tokenizer.special_tokens_map.items()
+            if isinstance(token, str)
+        },
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
