@@ -1,7 +1,7 @@
 """A target whose logits are a table: exact, fast, and its own law can be written down.
 
-The next token's logits depend on the last token and a little on the one before. It keeps the protocol of real models,
-cache and all, so everything above the model is the real thing.
+The next token's logits depend on the last token and a little on the one before. It keeps the
+protocol of real models, cache and all, so everything above the model is the real thing.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -170,7 +171,7 @@ def test_a_batch_gives_each_prompt_the_tokens_that_it_gets_alone(
 
 def loop_to(target: TableModel, order: Sequence[int]) -> None:
     """Make the target's greedy text run through ``order``, whatever came before."""
-    for here, there in zip(order[:-1], order[1:], strict=True):
+    for here, there in pairwise(order):
         target.table[:, here, :] = -5.0
         target.table[:, here, there] = 5.0
 
@@ -248,7 +249,7 @@ def test_a_full_context_ends_the_request(byte_tokenizer: Tokenizer, k: int) -> N
 
 def test_a_prompt_that_fills_the_context_is_refused(byte_tokenizer: Tokenizer) -> None:
     engine = Engine(Watched(SIZE, seed=1, max_context=4), tokenizer=byte_tokenizer)
-    with pytest.raises(PromptTooLong, match="has 4 tokens.*at most 3"):
+    with pytest.raises(PromptTooLong, match=r"has 4 tokens.*at most 3"):
         engine.generate([1, 2, 3, 4])
     assert len(engine.generate([1, 2, 3]).token_ids) == 1
 

@@ -59,6 +59,7 @@ def cycle(
     observations = []
     first = 0
     for request, draft in zip(requests, drafts, strict=True):
+        assert request.handle is not None
         logits = output.logits[first : first + len(draft) + 1]
         try:
             path = _judge(rule, request, draft, logits)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, overload
+from pathlib import Path
+from typing import Any, cast, overload
 
 from slipstream.config import EngineConfig, SamplingParams, SpeculationConfig
 from slipstream.drafters.base import Drafter
@@ -63,7 +64,7 @@ class Engine:
 
     def __init__(
         self,
-        model: str | TargetModel | Any,
+        model: str | Path | TargetModel | Any,
         *,
         tokenizer: Tokenizer | Any | None = None,
         drafter: str | Drafter = "prompt-lookup",
@@ -88,8 +89,8 @@ class Engine:
         self._controller: Controller = FixedDepth(k)
         self._next_uid = 0
 
-    @overload
-    def generate(
+    @overload  # a string is also a sequence of strings, so the two overlap; a string is one prompt
+    def generate(  # type: ignore[overload-overlap]
         self, prompt: Prompt, params: SamplingParams | None = None, *, chat: bool = False
     ) -> Generation: ...
 
@@ -129,7 +130,7 @@ class Engine:
         if not is_batch(prompt):
             if not isinstance(params, (SamplingParams, type(None))):
                 raise InvalidInput("one prompt takes one SamplingParams")
-            stream = self.stream(prompt, params, chat=chat)
+            stream = self.stream(cast(Prompt, prompt), params, chat=chat)
             for _ in stream:
                 pass
             return stream.result
@@ -235,13 +236,13 @@ class Stream(Iterator[Piece]):
 
 
 def _loaded(
-    model: str | TargetModel | Any,
+    model: str | Path | TargetModel | Any,
     tokenizer: Tokenizer | Any | None,
     config: EngineConfig,
     progress: Callable[[str, int, int], None] | None,
 ) -> LoadedModel:
     """A target and its tokenizer, from a name or from objects."""
-    if isinstance(model, str) or hasattr(model, "__fspath__"):
+    if isinstance(model, (str, Path)):
         if tokenizer is not None:
             raise InvalidInput("a model given by name brings its own tokenizer")
         return load_model(model, config, progress=progress)

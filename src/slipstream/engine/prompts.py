@@ -48,7 +48,7 @@ def encode_prompt(tokenizer: Tokenizer, prompt: Prompt, *, chat: bool) -> list[i
             f"a prompt is a string, a list of messages or a list of token ids, not {prompt!r}"
         )
     elif prompt and all(isinstance(item, Mapping) for item in prompt):
-        return tokenizer.encode_chat(list(prompt))
+        return tokenizer.encode_chat([item for item in prompt if isinstance(item, Mapping)])
     else:
         for token in prompt:
             if isinstance(token, bool) or not isinstance(token, int):
