@@ -56,6 +56,16 @@ def test_help_lists_every_command(arguments: list[str], capsys: pytest.CaptureFi
         assert entry.summary in out
 
 
+@pytest.mark.parametrize("name", front.COMMANDS)
+def test_every_command_can_be_loaded_and_explains_itself(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([name, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"Usage: slipstream {name} ")
+    assert len(out.split("\n\n")[1]) > 20
+
+
 def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("slipstream, version ")

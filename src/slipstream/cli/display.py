@@ -64,8 +64,9 @@ class Display:
     def _show(self, piece: Piece) -> None:
         """Write a piece; one of several tokens takes the mark of the token that completed it."""
         text = harmless(piece.text) if self.on_terminal else piece.text
-        if self.color and self._speculating and piece.origins and text:
-            text = click.style(text, **STYLES[piece.origins[-1]])
+        if self.color and self._speculating and piece.origins:
+            style = STYLES[piece.origins[-1]]
+            text = click.style(text, **style) if style and text else text
         click.echo(text, nl=False, color=self.color or None)
         sys.stdout.flush()
 

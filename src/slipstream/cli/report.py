@@ -127,71 +127,63 @@ class Report:
 
     @property
     def title(self) -> str:
-        """The setting in a line."""
-        result = self.result
-        label = result.verify if result.exact else f"{result.verify} (LOSSY)"
-        return f" {self.model} · {result.drafter} · k = {self.k} · {label} "
+        """The setting in a few words; of a path only the last part."""
+        name = self.model.rstrip("/\\").replace("\\", "/").rpartition("/")[2]
+        return f" {name} · {self.result.drafter} · k = {self.k} · {self.result.verify} "
 
     def lines(self) -> list[list[Span]]:
-        """The panel's lines."""
+        """The panel's lines: a label and what was measured."""
         result, stats = self.result, self.result.stats
         first = stats.first_token_seconds
-        lines: list[list[Span]] = [
-            [
-                (f"{stats.tokens_per_second:.0f} tokens/s", "bold"),
-                (f"   {stats.emitted} tokens in {stats.decode_seconds:.2f} s", ""),
-                (f", first after {first:.2f} s" if first is not None else "", ""),
-                (f"   seed {result.seed}", "dim"),
-            ]
-        ]
+        took = f", {stats.emitted} tokens in {stats.decode_seconds:.2f} s"
+        after = "" if first is None else f", first after {first:.2f} s"
+        lines = [_line("speed", _rate(stats.tokens_per_second), took + after)]
         if stats.drafted:
             alpha = "not measured" if stats.alpha is None else f"{stats.alpha:.2f}"
+            share = f", alpha {alpha}, {stats.accepted} of {stats.drafted} drafted accepted"
             lines.append(
-                [
-                    (f"acceptance length {stats.acceptance_length:.2f}", "bold"),
-                    (f" tokens per pass   alpha {alpha}", ""),
-                    (f"   accepted {stats.accepted} of {stats.drafted} drafted", ""),
-                ]
+                _line("acceptance", f"{stats.acceptance_length:.2f} tokens per pass", share)
             )
-            lines.append(self._origins())
+            lines.append(_line("origin", "", "") + self._origins())
         if (prediction := self.prediction) is not None and (stats.drafted or self.plain):
-            flat = " if a pass costs the same for any number of tokens"
-            lines.append(
-                [
-                    (f"predicted speedup {prediction.speedup:.2f}×", "bold"),
-                    (flat if prediction.assumes == "flat" else " at the measured cost", "dim"),
-                ]
-            )
-        if self.plain is not None:
-            lines.append(self._comparison())
+            how = "from alpha and the measured costs"
+            if prediction.assumes == "flat":
+                how = "from alpha, if a pass of any width costs the same"
+            lines.append(_line("predicted", f"{prediction.speedup:.2f}×", f" {how}"))
+        if self.plain is not None and self.speedup is not None:
+            plain = self.plain.stats
+            beside = f" over {_rate(plain.tokens_per_second)}, {plain.decode_seconds:.2f} s plainly"
+            lines.append(_line("measured", f"{self.speedup:.2f}×", beside))
+            lines.append(_line("tokens", *self._sameness()))
+        lines.append(_line("seed", "", str(result.seed)))
+        if not result.exact:
+            what = f": {result.verify} does not keep the model's own distribution"
+            lines.append(_line("exact", "no, LOSSY", what))
         return lines
 
     def _origins(self) -> list[Span]:
         counts = {o: self.result.origins.count(o) for o in ("draft", "residual", "bonus")}
         return [
             ("■ ", "green"),
-            (f"{counts['draft']} drafted and accepted   ", ""),
+            (f"{counts['draft']} drafted  ", ""),
             ("■ ", "yellow"),
-            (f"{counts['residual']} residual   ", ""),
+            (f"{counts['residual']} residual  ", ""),
             (f"■ {counts['bonus']} bonus", ""),
         ]
 
-    def _comparison(self) -> list[Span]:
-        assert self.plain is not None
-        stats = self.plain.stats
-        speedup = "" if self.speedup is None else f"measured speedup {self.speedup:.2f}×"
+    def _sameness(self) -> tuple[str, str]:
         if self.equal:
-            verdict: Span = ("   same tokens", "green")
-        elif self.result.verify != "coupled" and self.result.exact:
-            # Exact rules keep the distribution; only the coupled one keeps the very draws.
-            verdict = (f"   tokens differ from {self.first_difference} on", "")
-        else:
-            verdict = (f"   tokens differ from {self.first_difference} on", "yellow")
-        return [
-            (speedup, "bold"),
-            (
-                f"   plainly {stats.tokens_per_second:.0f} tokens/s, {stats.decode_seconds:.2f} s",
-                "",
-            ),
-            verdict,
-        ]
+            return "the same", " with and without speculation"
+        where = f"differ from token {self.first_difference} on"
+        if self.result.exact and self.result.verify != "coupled":
+            return where, f": {self.result.verify} keeps the distribution, not each seed's tokens"
+        return where, ""
+
+
+def _line(label: str, figure: str, rest: str) -> list[Span]:
+    return [(f"{label:<12}", "dim"), (figure, "bold"), (rest, "")]
+
+
+def _rate(tokens_per_second: float) -> str:
+    digits = 0 if tokens_per_second >= 10 else 1
+    return f"{tokens_per_second:.{digits}f} tokens/s"
