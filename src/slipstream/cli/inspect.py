@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import asdict
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -43,10 +44,7 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
         tensor = checkpoint.stored(name)
         formats[tensor.format] += 1
         size[tensor.format] += tensor.data.nbytes
-        count = 1
-        for extent in tensor.shape:
-            count *= extent
-        parameters += count
+        parameters += prod(tensor.shape)
     return {
         "name": checkpoint.name,
         **asdict(checkpoint.config),

@@ -26,6 +26,7 @@ from slipstream.models.layout import (
     EMBEDDING,
     FINAL_NORM,
     LM_HEAD,
+    check_config,
     check_tensors,
     fingerprint,
     tensor_shapes,
@@ -79,6 +80,7 @@ class GGUFCheckpoint:
         self._architecture: Literal["llama", "qwen2", "qwen3"] = architecture  # type: ignore[assignment]
         self._names = {_hugging_face_name(n): n for n in self._file.tensors if n != _ROPE_FACTORS}
         self.config = self._read_config()
+        check_config(path.name, self.config)
         check_tensors(
             path.name, self.config, {n: self._file.tensors[g].shape for n, g in self._names.items()}
         )
@@ -171,6 +173,8 @@ class GGUFCheckpoint:
         scaling = RopeScaling(kind="llama3", factor=float(values.max()))
         if (
             factor != 1.0
+            or not 0 < theta < np.inf
+            or not (np.isfinite(values) & (values >= 1)).all()
             or values.shape != (head_dim // 2,)
             or not np.allclose(values, frequency_factors(head_dim, theta, scaling), rtol=1e-4)
         ):

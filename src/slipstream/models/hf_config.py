@@ -67,7 +67,7 @@ def llama_config(config: Mapping[str, Any]) -> LlamaConfig:
     _refuse_sliding_window(config, context)
     theta, scaling = _rope(config, context)
     biased = _get(config, "attention_bias", bool, False)
-    result = LlamaConfig(
+    return LlamaConfig(
         architecture=architecture,
         vocab_size=_size(config, "vocab_size"),
         hidden_size=hidden,
@@ -85,11 +85,6 @@ def llama_config(config: Mapping[str, Any]) -> LlamaConfig:
         output_bias=architecture in ("llama", "qwen3") and biased,
         qk_norm=architecture == "qwen3",
     )
-    if result.num_heads % result.num_kv_heads or result.head_dim % 2:
-        raise CorruptModel(
-            f"{heads} heads of {head_dim} numbers and {kv_heads} key heads don't go together"
-        )
-    return result
 
 
 def _rope(config: Mapping[str, Any], context: int) -> tuple[float, RopeScaling | None]:
@@ -98,7 +93,7 @@ def _rope(config: Mapping[str, Any], context: int) -> tuple[float, RopeScaling |
         raise CorruptModel(f"rotary settings make no sense: {stated!r}")
     stated = {"rope_theta": config.get("rope_theta", 10000.0), **stated}
     theta = _get(stated, "rope_theta", float)
-    if theta <= 0 or stated.get("partial_rotary_factor", 1.0) != 1.0:
+    if stated.get("partial_rotary_factor", 1.0) != 1.0:
         raise UnsupportedModel(f"rotary settings aren't supported: {stated!r}")
     kind = stated.get("rope_type", stated.get("type", "default"))
     if kind == "default":

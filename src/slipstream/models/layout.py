@@ -8,6 +8,7 @@ both compute alike.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
@@ -58,6 +59,29 @@ def tensor_shapes(config: LlamaConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def check_config(source: str, config: LlamaConfig) -> None:
+    """Refuse sizes and numbers that no model can have, before anything is computed from them.
+
+    Raises:
+        CorruptModel: names them.
+    """
+    if config.num_heads % config.num_kv_heads or config.head_dim % 2:
+        raise CorruptModel(
+            f"{source}: {config.num_heads} heads of {config.head_dim} numbers and "
+            f"{config.num_kv_heads} key heads don't go together"
+        )
+    numbers = {"rms_norm_eps": config.rms_norm_eps, "rope_theta": config.rope_theta}
+    if scaling := config.rope_scaling:
+        numbers["rope factor"] = scaling.factor
+        if scaling.kind == "llama3":
+            numbers["low_freq_factor"] = scaling.low_freq_factor
+            numbers["original context"] = scaling.original_context
+            numbers["high - low freq factor"] = scaling.high_freq_factor - scaling.low_freq_factor
+    for name, value in numbers.items():
+        if not 0 < value < math.inf:
+            raise CorruptModel(f"{source}: {name} = {value} is no positive number")
+
+
 def check_tensors(source: str, config: LlamaConfig, present: Mapping[str, tuple[int, ...]]) -> None:
     """Compare the tensors of a file with what its configuration asks for.
 
@@ -69,6 +93,8 @@ def check_tensors(source: str, config: LlamaConfig, present: Mapping[str, tuple[
         CorruptModel: one is missing or has another shape.
         UnsupportedModel: one is not part of the architecture and would go unused.
     """
+    if config.num_layers > len(present):  # before a forged number becomes a long list
+        raise CorruptModel(f"{source}: {config.num_layers} blocks, but {len(present)} tensors")
     expected = tensor_shapes(config)
     for name, shape in expected.items():
         if name not in present:

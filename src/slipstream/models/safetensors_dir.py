@@ -20,7 +20,13 @@ from slipstream.models.checkpoint import LlamaConfig, StoredTensor
 from slipstream.models.dequantize import dequantize
 from slipstream.models.hf_config import llama_config, read_json
 from slipstream.models.hf_tokenizer import directory_tokenizer
-from slipstream.models.layout import LM_HEAD, check_tensors, fingerprint, tensor_shapes
+from slipstream.models.layout import (
+    LM_HEAD,
+    check_config,
+    check_tensors,
+    fingerprint,
+    tensor_shapes,
+)
 from slipstream.models.safetensors_file import read_safetensors
 from slipstream.models.tokenizer import Tokenizer
 
@@ -43,6 +49,7 @@ class DirectoryCheckpoint:
         self._path = path = Path(path)
         self.name: str = name or path.resolve().name
         self.config: LlamaConfig = llama_config(read_json(path / "config.json"))
+        check_config(self.name, self.config)
         self._tensors = self._read_tensors()
         if self.config.tie_embeddings:
             self._tensors.pop(LM_HEAD, None)

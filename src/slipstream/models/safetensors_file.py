@@ -82,10 +82,11 @@ def read_container(path: Path) -> Container:
     try:
         header = json.loads(mapped[8:start])
         entries = [
-            (name, entry["dtype"], tuple(entry["shape"]), *entry["data_offsets"])
+            (name, str(entry["dtype"]), tuple(entry["shape"]), *entry["data_offsets"])
             for name, entry in header.items()
             if name != "__metadata__"
         ]
+        metadata = dict(header.get("__metadata__") or {})
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise CorruptModel(f"{path} has no valid safetensors header") from None
 
@@ -108,7 +109,7 @@ def read_container(path: Path) -> Container:
             )
         data = np.frombuffer(mapped, np.uint8, end - begin, start + begin).view(kind)
         arrays[name] = (dtype, data.reshape(shape))
-    return Container(arrays, dict(header.get("__metadata__") or {}))
+    return Container(arrays, metadata)
 
 
 def write_container(path: Path, container: Container) -> None:
