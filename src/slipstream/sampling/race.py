@@ -77,8 +77,8 @@ def _first_look(weights_V: Array, count: int) -> tuple[float, Array]:
 
 
 def _arrivals(weights_V: Array, ids: Array, stream: Stream) -> Array:
-    xp = array_namespace(ids)
-    return stream.exponentials(ids) / xp.astype(weights_V[ids], xp.float64)
+    # An array divided by an array of float64 is one of float64, whatever the weights are.
+    return stream.exponentials(ids) / weights_V[ids]
 
 
 def _order(arrivals: Array, ids: Array, count: int) -> list[int]:
