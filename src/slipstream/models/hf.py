@@ -13,14 +13,9 @@ shown, V vocabulary, H hidden.
 
 from __future__ import annotations
 
-import hashlib
-import inspect
-import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -37,9 +32,11 @@ from slipstream.models.base import (
     ModelInfo,
     Rows,
 )
+from slipstream.models.hf_anatomy import blocks, cache_argument, fingerprint
 from slipstream.models.hf_cache import SlotCache
 from slipstream.models.hf_fitness import context_limit, probe
 from slipstream.models.hf_slots import Slots
+from slipstream.models.hf_taps import HEAD, taps
 from slipstream.models.ledger import Ledger
 from slipstream.models.tokenizer import Tokenizer
 from slipstream.types import Array
@@ -64,16 +61,16 @@ class HuggingFaceModel:
         self._max_context = context_limit(model)
         self._model = model.eval()
         self._head = model.get_output_embeddings()
-        self._blocks = _blocks(model, config.num_hidden_layers)
+        self._blocks = blocks(model, config.num_hidden_layers)
         self._info = ModelInfo(
             name=name or model.config.name_or_path or type(model).__name__,
             vocab_size=config.vocab_size,
             hidden_size=config.hidden_size,
             num_layers=config.num_hidden_layers,
             max_context=self._max_context,
-            fingerprint=_fingerprint(model),
+            fingerprint=fingerprint(model),
         )
-        self._cache_argument = _cache_argument(model)
+        self._cache_argument = cache_argument(model)
         self._ledger = Ledger(vocab_size=self._info.vocab_size, max_context=self._info.max_context)
         self._slots = Slots()
         self._cache = SlotCache()
@@ -196,14 +193,14 @@ class HuggingFaceModel:
             inputs["inputs_embeds"] = vectors.new_zeros((B, T, vectors.shape[1]))
             inputs["inputs_embeds"][at] = vectors
 
-        with torch.no_grad(), self._taps(wants, features) as taps:
+        with torch.no_grad(), taps(self._head, self._blocks or [], wants, features) as seen:
             logits = self._model(**inputs).logits
-        if not taps.head_called:
+        if not seen.head_called:
             raise UnsupportedModel(f"{self._info.name} doesn't call its language-model head")
         return ForwardOutput(
             logits=logits[0].float(),
-            features=taps.hidden(_HEAD, at) if features.last else None,
-            layer_features={layer: taps.hidden(layer, at) for layer in features.layers},
+            features=seen.hidden(HEAD, at) if features.last else None,
+            layer_features={layer: seen.hidden(layer, at) for layer in features.layers},
         )
 
     def commit(self, sequence: int, path: Sequence[int]) -> None:
@@ -245,95 +242,12 @@ class HuggingFaceModel:
             },
         )
 
-    @contextmanager
-    def _taps(self, wants: _Index, features: FeatureRequest) -> Iterator[_Taps]:
-        """Hooks for the length of one pass; the model is left as it was."""
-        taps = _Taps(wants)
-        handles = [self._head.register_forward_pre_hook(taps.before_head)]
-        for layer in features.layers:
-            assert self._blocks is not None
-            handles.append(self._blocks[layer].register_forward_hook(partial(taps.after, layer)))
-        try:
-            yield taps
-        finally:
-            for handle in handles:
-                handle.remove()
-
     def _alone(self, branches: list[list[int]]) -> torch.Tensor:
         """Logits (B, T, V) of the model's own pass over tokens, without any of our machinery."""
         tokens = torch.tensor(branches, device=self.device)
         with torch.no_grad():
             logits: torch.Tensor = self._model(input_ids=tokens, use_cache=False).logits
         return logits.float()
-
-
-_Index: TypeAlias = tuple[torch.Tensor, torch.Tensor]
-"""Places in a (B, T, …) tensor: which sequence, and which of its rows."""
-
-_HEAD: Final = -1
-"""Key of the LM head's input among the layers' outputs."""
-
-
-class _Taps:
-    """What the hooks of one pass do: keep hidden states, and give the LM head wanted rows only."""
-
-    def __init__(self, wants: _Index) -> None:
-        self._wants = wants
-        self._hidden: dict[int, torch.Tensor] = {}
-
-    @property
-    def head_called(self) -> bool:
-        return _HEAD in self._hidden
-
-    def before_head(self, _: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> Any:
-        hidden, *rest = inputs
-        self._hidden[_HEAD] = hidden
-        return (_pick(hidden, self._wants)[None], *rest)
-
-    def after(self, layer: int, _: torch.nn.Module, __: Any, output: Any) -> None:
-        self._hidden[layer] = output[0] if isinstance(output, tuple) else output
-
-    def hidden(self, layer: int, at: _Index) -> torch.Tensor:
-        """(R, H) float32 hidden states at these places."""
-        return _pick(self._hidden[layer], at).float()
-
-
-def _pick(hidden: torch.Tensor, at: _Index) -> torch.Tensor:
-    batch, column = at
-    return hidden[batch.to(hidden.device), column.to(hidden.device)]
-
-
-def _cache_argument(model: Any) -> str:
-    """What forward calls its cache; transformers renamed it during version 5."""
-    for module in (model, model.base_model):
-        parameters = inspect.signature(module.forward).parameters
-        for name in ("past_key_values", "cache"):
-            if name in parameters:
-                return name
-    return "past_key_values"
-
-
-def _blocks(model: Any, count: int) -> torch.nn.ModuleList | None:
-    """The list of transformer blocks, None if it isn't obvious."""
-    for module in (model.get_decoder() or model.base_model).modules():
-        if isinstance(module, torch.nn.ModuleList) and len(module) == count:
-            return module
-    return None
-
-
-def _fingerprint(model: Any) -> str:
-    """Hash of the configuration and of a few numbers out of every weight."""
-    config = model.config.to_dict()
-    for volatile in ("_name_or_path", "transformers_version", "dtype", "torch_dtype"):
-        config.pop(volatile, None)
-    digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
-    samples = []
-    for name, weight in model.named_parameters():
-        digest.update(f"{name} {tuple(weight.shape)}".encode())
-        flat = weight.detach().reshape(-1)
-        samples.append(flat[:: max(1, flat.numel() // 16)][:16].to("cpu", torch.float32))
-    digest.update(torch.cat(samples).numpy().tobytes())
-    return digest.hexdigest()[:16]
 
 
 def tokenizer_from_transformers(tokenizer: Any) -> Tokenizer:
