@@ -1,0 +1,352 @@
+// Packed weights times a few rows: each weight is read once a pass and decoded once a row block.
+//
+// Panels are the outer loop and row blocks the inner one, so that a panel comes from memory once and
+// from the cache after that. One row works on several panels at a time, because a single accumulator
+// would wait for its own latency. Neither changes a result: every output has one accumulator (one per
+// group of 32 where weights have scales), fed in the panel's own order of k, whatever M and P are.
+// Shape letters: M rows of a block, P panels at a time, G groups of 32.
+#pragma once
+
+#include "kernels.h"
+#include "unroll.h"
+
+namespace SLIP_NS {
+
+constexpr int64_t kAhead = 4096;  // bytes between the vector in use and the one being prefetched
+
+// The rows of one block: pointers into Activations, moved to the block's first row.
+struct Block {
+  const float* values;
+  const uint32_t* pairs;
+  const int8_t* codes;
+  const uint32_t* wide;
+  const float* scales;
+  const int32_t* code_sums;
+  const float* sums;
+  int64_t stride, group_stride, cols;
+};
+
+static inline int32_t quad(const int8_t* codes) {
+  int32_t x;
+  std::memcpy(&x, codes, 4);
+  return x;
+}
+
+struct TimesF32 {
+  static constexpr int rows = kRowsF32;
+  template <int M, int P>
+  static inline void run(const uint8_t* w, int64_t panel, const Block& x, float* y, int64_t ldy) {
+    F16 acc[P][M];
+    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m) acc[p][m] = zero();
+    for (int64_t k = 0; k < x.cols; ++k) {
+      SLIP_UNROLL for (int p = 0; p < P; ++p) {
+        const uint8_t* at = w + p * panel + k * kVector;
+        prefetch(at + kAhead);
+        const F16 weight = load(reinterpret_cast<const float*>(at));
+        SLIP_UNROLL for (int m = 0; m < M; ++m)
+          acc[p][m] = fma(weight, set1(x.values[m * x.stride + k]), acc[p][m]);
+      }
+    }
+    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m)
+      store(y + m * ldy + p * kPanel, acc[p][m]);
+  }
+};
+
+// First and second k of the pair j of an octet.
+constexpr int kPairFirst[4] = {0, 4, 1, 5};
+constexpr int kPairSecond[4] = {2, 6, 3, 7};
+
+struct TimesBf16 {
+  static constexpr int rows = kRowsF32;
+  template <int M, int P>
+  static inline void run(const uint8_t* w, int64_t panel, const Block& x, float* y, int64_t ldy) {
+    F16 acc[P][M];
+    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m) acc[p][m] = zero();
+    for (int64_t octet = 0; octet < x.cols / 8; ++octet) {
+      SLIP_UNROLL for (int j = 0; j < 4; ++j) {
+        SLIP_UNROLL for (int p = 0; p < P; ++p) {
+          const uint8_t* at = w + p * panel + (octet * 4 + j) * kVector;
+          prefetch(at + kAhead);
+          const I16 pair = load_ints(at);
+#if SLIP_BF16
+          SLIP_UNROLL for (int m = 0; m < M; ++m)
+            acc[p][m] = dot_bf16(acc[p][m], pair, x.pairs[m * (x.stride / 2) + octet * 4 + j]);
+#else
+          const float* values = x.values + octet * 8;
+          const F16 first = as_floats(shl<16>(pair));
+          SLIP_UNROLL for (int m = 0; m < M; ++m)
+            acc[p][m] = fma(first, set1(values[m * x.stride + kPairFirst[j]]), acc[p][m]);
+          const F16 second = as_floats(bit_and(pair, set1_int(int32_t(0xffff0000))));
+          SLIP_UNROLL for (int m = 0; m < M; ++m)
+            acc[p][m] = fma(second, set1(values[m * x.stride + kPairSecond[j]]), acc[p][m]);
+#endif
+        }
+      }
+    }
+    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m)
+      store(y + m * ldy + p * kPanel, acc[p][m]);
+  }
+};
+
+#if SLIP_BF16
+// Bytes 0 and 2 of each lane, unsigned, as a pair of bf16 (exact: eight significant bits).
+static inline I16 bytes_to_bf16(I16 codes) {
+  const I16 byte = set1_int(255);
+  const I16 first = as_ints(to_floats(bit_and(codes, byte)));
+  const I16 second = as_ints(to_floats(bit_and(sar<16>(codes), byte)));
+  return bit_or(second, bit_and(sar<16>(first), set1_int(0xffff)));
+}
+#endif
+
+// Codes are taken as unsigned; the offset of 128 leaves through the sum of the activations.
+struct TimesQ8 {
+  static constexpr int rows = kRowsGrouped;
+  template <int M, int P>
+  static inline void run(const uint8_t* w, int64_t panel, const Block& x, float* y, int64_t ldy) {
+    const int64_t groups = x.cols / kGroup;
+    F16 out[P][M];
+    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m) out[p][m] = zero();
+    for (int64_t g = 0; g < groups; ++g) {
+      SLIP_UNROLL for (int p = 0; p < P; ++p) {
+        const uint8_t* at = w + p * panel + g * 8 * kVector;
+        F16 acc[M];
+        SLIP_UNROLL for (int m = 0; m < M; ++m) acc[m] = zero();
+        for (int octet = 0; octet < 4; ++octet) {
+          prefetch(at + kAhead + octet * 2 * kVector);
+          prefetch(at + kAhead + octet * 2 * kVector + kVector);
+          const I16 low = load_ints(at + octet * 2 * kVector);
+          const I16 high = load_ints(at + octet * 2 * kVector + kVector);
+#if SLIP_BF16
+          const I16 pairs[4] = {bytes_to_bf16(low), bytes_to_bf16(high), bytes_to_bf16(sar<8>(low)),
+                                bytes_to_bf16(sar<8>(high))};
+          SLIP_UNROLL for (int j = 0; j < 4; ++j) SLIP_UNROLL for (int m = 0; m < M; ++m)
+            acc[m] = dot_bf16(acc[m], pairs[j], x.pairs[m * (x.stride / 2) + g * 16 + octet * 4 + j]);
+#else
+          const float* values = x.values + g * kGroup + octet * 8;
+          const I16 byte = set1_int(255);
+          auto step = [&](I16 code, int k) {
+            const F16 weight = to_floats(code);
+            SLIP_UNROLL for (int m = 0; m < M; ++m)
+              acc[m] = fma(weight, set1(values[m * x.stride + k]), acc[m]);
+          };
+          step(bit_and(low, byte), 0);
+          step(bit_and(sar<8>(low), byte), 1);
+          step(bit_and(sar<16>(low), byte), 2);
+          step(bit_and(sar<24>(low), byte), 3);
+          step(bit_and(high, byte), 4);
+          step(bit_and(sar<8>(high), byte), 5);
+          step(bit_and(sar<16>(high), byte), 6);
+          step(bit_and(sar<24>(high), byte), 7);
+#endif
+        }
+        const uint8_t* scales = w + p * panel + groups * 8 * kVector + g * 32;
+        const F16 scale = load_halves(reinterpret_cast<const uint16_t*>(scales));
+        SLIP_UNROLL for (int m = 0; m < M; ++m) {
+          const F16 offset = set1(-128.0f * x.sums[m * x.group_stride + g]);
+          out[p][m] = fma(scale, add(acc[m], offset), out[p][m]);
+        }
+      }
+    }
+    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m)
+      store(y + m * ldy + p * kPanel, out[p][m]);
+  }
+};
+
+struct TimesQ4 {
+  static constexpr int rows = kRowsGrouped;
+  template <int M, int P>
+  static inline void run(const uint8_t* w, int64_t panel, const Block& x, float* y, int64_t ldy) {
+    const int64_t groups = x.cols / kGroup;
+    F16 out[P][M];
+    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m) out[p][m] = zero();
+    for (int64_t g = 0; g < groups; ++g) {
+      SLIP_UNROLL for (int p = 0; p < P; ++p) {
+        const uint8_t* at = w + p * panel + g * 5 * kVector;
+        F16 acc[M];
+        SLIP_UNROLL for (int m = 0; m < M; ++m) acc[m] = zero();
+        for (int octet = 0; octet < 4; ++octet) {
+          prefetch(at + kAhead + octet * kVector);
+          const I16 codes = load_ints(at + octet * kVector);
+#if SLIP_BF16
+          const I16 pairs[4] = {nibbles_to_bf16(codes), nibbles_to_bf16(sar<4>(codes)),
+                                nibbles_to_bf16(sar<8>(codes)), nibbles_to_bf16(sar<12>(codes))};
+          SLIP_UNROLL for (int j = 0; j < 4; ++j) SLIP_UNROLL for (int m = 0; m < M; ++m)
+            acc[m] = dot_bf16(acc[m], pairs[j], x.pairs[m * (x.stride / 2) + g * 16 + octet * 4 + j]);
+#else
+          const float* values = x.values + g * kGroup + octet * 8;
+          const I16 nibble = set1_int(15);
+          auto step = [&](I16 code, int k) {
+            const F16 weight = to_floats(code);
+            SLIP_UNROLL for (int m = 0; m < M; ++m)
+              acc[m] = fma(weight, set1(values[m * x.stride + k]), acc[m]);
+          };
+          step(bit_and(codes, nibble), 0);
+          step(bit_and(sar<4>(codes), nibble), 4);
+          step(bit_and(sar<8>(codes), nibble), 1);
+          step(bit_and(sar<12>(codes), nibble), 5);
+          step(bit_and(sar<16>(codes), nibble), 2);
+          step(bit_and(sar<20>(codes), nibble), 6);
+          step(bit_and(sar<24>(codes), nibble), 3);
+          step(bit_and(sar<28>(codes), nibble), 7);
+#endif
+        }
+        prefetch(at + kAhead + 4 * kVector);
+        const uint16_t* halves = reinterpret_cast<const uint16_t*>(at + 4 * kVector);
+        const F16 scale = load_halves(halves), minimum = load_halves(halves + 16);
+        SLIP_UNROLL for (int m = 0; m < M; ++m) {
+          out[p][m] = fma(scale, acc[m], out[p][m]);
+          out[p][m] = fma(minimum, set1(x.sums[m * x.group_stride + g]), out[p][m]);
+        }
+      }
+    }
+    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m)
+      store(y + m * ldy + p * kPanel, out[p][m]);
+  }
+};
+
+// int8 activations: a group is added up exactly in integers, then scaled.
+struct TimesQ8Int8 {
+  static constexpr int rows = kRowsInt8;
+  template <int M, int P>
+  static inline void run(const uint8_t* w, int64_t panel, const Block& x, float* y, int64_t ldy) {
+    const int64_t groups = x.cols / kGroup;
+    F16 out[P][M];
+    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m) out[p][m] = zero();
+    for (int64_t g = 0; g < groups; ++g) {
+      SLIP_UNROLL for (int p = 0; p < P; ++p) {
+        const uint8_t* at = w + p * panel + g * 8 * kVector;
+        I16 total[M];
+#if SLIP_BF16
+        Dot4 dot[M];
+        SLIP_UNROLL for (int v = 0; v < 8; ++v) {
+          prefetch(at + kAhead + v * kVector);
+          const I16 codes = load_ints(at + v * kVector);
+          SLIP_UNROLL for (int m = 0; m < M; ++m)
+            dot[m].add4(codes, quad(x.codes + m * x.stride + g * kGroup + v * 4));
+        }
+        SLIP_UNROLL for (int m = 0; m < M; ++m) total[m] = dot[m].sum();
+#else
+        SLIP_UNROLL for (int m = 0; m < M; ++m) total[m] = set1_int(0);
+        const I16 bytes = set1_int(0x00ff00ff);
+        for (int octet = 0; octet < 4; ++octet) {
+          const uint32_t* wide = x.wide + g * 16 + octet * 4;
+          prefetch(at + kAhead + octet * 2 * kVector);
+          prefetch(at + kAhead + octet * 2 * kVector + kVector);
+          auto step = [&](I16 pair, int j) {
+            SLIP_UNROLL for (int m = 0; m < M; ++m)
+              total[m] = dot2(total[m], pair, int32_t(wide[m * (x.stride / 2) + j]));
+          };
+          const I16 low = load_ints(at + octet * 2 * kVector);
+          step(bit_and(low, bytes), 0);
+          step(bit_and(sar<8>(low), bytes), 2);
+          const I16 high = load_ints(at + octet * 2 * kVector + kVector);
+          step(bit_and(high, bytes), 1);
+          step(bit_and(sar<8>(high), bytes), 3);
+        }
+#endif
+        const uint8_t* scales = w + p * panel + groups * 8 * kVector + g * 32;
+        const F16 scale = load_halves(reinterpret_cast<const uint16_t*>(scales));
+        SLIP_UNROLL for (int m = 0; m < M; ++m) {
+          const I16 exact = add(total[m], set1_int(-128 * x.code_sums[m * x.group_stride + g]));
+          const F16 scaled = mul(to_floats(exact), set1(x.scales[m * x.group_stride + g]));
+          out[p][m] = fma(scaled, scale, out[p][m]);
+        }
+      }
+    }
+    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m)
+      store(y + m * ldy + p * kPanel, out[p][m]);
+  }
+};
+
+struct TimesQ4Int8 {
+  static constexpr int rows = kRowsInt8;
+  template <int M, int P>
+  static inline void run(const uint8_t* w, int64_t panel, const Block& x, float* y, int64_t ldy) {
+    const int64_t groups = x.cols / kGroup;
+    const I16 nibble = set1_int(0x0f0f0f0f);
+    F16 out[P][M];
+    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m) out[p][m] = zero();
+    for (int64_t g = 0; g < groups; ++g) {
+      SLIP_UNROLL for (int p = 0; p < P; ++p) {
+        const uint8_t* at = w + p * panel + g * 5 * kVector;
+        Dot4 dot[M];
+        SLIP_UNROLL for (int v = 0; v < 4; ++v) {
+          prefetch(at + kAhead + v * kVector);
+          const I16 codes = load_ints(at + v * kVector);
+          const I16 low = bit_and(codes, nibble);
+          SLIP_UNROLL for (int m = 0; m < M; ++m)
+            dot[m].add4(low, quad(x.codes + m * x.stride + g * kGroup + v * 8));
+          const I16 high = bit_and(sar<4>(codes), nibble);
+          SLIP_UNROLL for (int m = 0; m < M; ++m)
+            dot[m].add4(high, quad(x.codes + m * x.stride + g * kGroup + v * 8 + 4));
+        }
+        prefetch(at + kAhead + 4 * kVector);
+        const uint16_t* halves = reinterpret_cast<const uint16_t*>(at + 4 * kVector);
+        const F16 scale = load_halves(halves), minimum = load_halves(halves + 16);
+        SLIP_UNROLL for (int m = 0; m < M; ++m) {
+          const F16 scaled = mul(to_floats(dot[m].sum()), set1(x.scales[m * x.group_stride + g]));
+          out[p][m] = fma(scaled, scale, out[p][m]);
+          out[p][m] = fma(minimum, set1(x.sums[m * x.group_stride + g]), out[p][m]);
+        }
+      }
+    }
+    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m)
+      store(y + m * ldy + p * kPanel, out[p][m]);
+  }
+};
+
+// Calls the instance for `rows` rows, counting down from the largest.
+template <class Times, int M>
+static void run_block(int64_t rows, const uint8_t* w, int64_t panel, const Block& x, float* y, int64_t ldy) {
+  if (rows == M) return Times::template run<M, 1>(w, panel, x, y, ldy);
+  if constexpr (M > 1) run_block<Times, M - 1>(rows, w, panel, x, y, ldy);
+}
+
+static inline Block block_at(const Activations& x, int64_t row) {
+  auto at = [](auto* base, int64_t offset) { return base ? base + offset : base; };
+  return {at(x.values, row * x.stride),          at(x.pairs, row * (x.stride / 2)),
+          at(x.codes, row * x.stride),           at(x.wide, row * (x.stride / 2)),
+          at(x.scales, row * x.group_stride),    at(x.code_sums, row * x.group_stride),
+          at(x.sums, row * x.group_stride),      x.stride,
+          x.group_stride,                        x.cols};
+}
+
+template <class Times>
+static void run_panels(const Matrix& w, const Activations& x, int64_t first, int64_t last, float* y, int64_t ldy) {
+  const int64_t bytes = w.panel_stride();
+  int64_t panel = first;
+  if (x.rows <= 2) {
+    const Block block = block_at(x, 0);
+    if (x.rows == 1) {
+      for (; panel + 4 <= last; panel += 4)
+        Times::template run<1, 4>(w.data + panel * bytes, bytes, block, y + (panel - first) * kPanel, ldy);
+    } else {
+      for (; panel + 2 <= last; panel += 2)
+        Times::template run<2, 2>(w.data + panel * bytes, bytes, block, y + (panel - first) * kPanel, ldy);
+    }
+  }
+  const int64_t blocks = (x.rows + Times::rows - 1) / Times::rows;
+  for (; panel < last; ++panel) {
+    for (int64_t b = 0; b < blocks; ++b) {
+      const int64_t row = x.rows * b / blocks, end = x.rows * (b + 1) / blocks;
+      run_block<Times, Times::rows>(end - row, w.data + panel * bytes, bytes, block_at(x, row),
+                                    y + row * ldy + (panel - first) * kPanel, ldy);
+    }
+  }
+}
+
+static void multiply(const Matrix& w, const Activations& x, Mode mode, int64_t first, int64_t last, float* y,
+                     int64_t ldy) {
+  switch (w.format) {
+    case Format::f32: return run_panels<TimesF32>(w, x, first, last, y, ldy);
+    case Format::bf16: return run_panels<TimesBf16>(w, x, first, last, y, ldy);
+    case Format::q8:
+      return mode == Mode::int8 ? run_panels<TimesQ8Int8>(w, x, first, last, y, ldy)
+                                : run_panels<TimesQ8>(w, x, first, last, y, ldy);
+    case Format::q4:
+      return mode == Mode::int8 ? run_panels<TimesQ4Int8>(w, x, first, last, y, ldy)
+                                : run_panels<TimesQ4>(w, x, first, last, y, ldy);
+  }
+}
+
+}  // namespace SLIP_NS
