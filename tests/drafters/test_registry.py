@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -17,8 +19,10 @@ from slipstream.drafters.registry import (
     make_drafter,
     parse_spec,
 )
-from slipstream.errors import InvalidInput, UnknownName
-from slipstream.models.base import NO_FEATURES
+from slipstream.errors import InvalidInput, UnknownName, VocabularyMismatch
+from slipstream.models.base import NO_FEATURES, Rows
+from slipstream.models.checkpoint import Checkpoint
+from slipstream.models.reference import ReferenceModel
 from slipstream.types import Draft, SequenceState
 
 CONTEXT = DrafterContext(target=cast(Any, None), tokenizer=cast(Any, None), config=EngineConfig())
@@ -37,7 +41,7 @@ def test_a_drafter_carries_its_registered_name() -> None:
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(
-        UnknownName, match=r"unknown drafter 'meduza'.*draft:PATH_OR_NAME, none, prompt-lookup"
+        UnknownName, match=r"unknown drafter 'meduza'.*draft:PATH_OR_NAME.*none.*prompt-lookup"
     ):
         make_drafter("meduza:x", CONTEXT)
 
@@ -77,3 +81,43 @@ def test_no_drafter_drafts_nothing_and_asks_for_nothing() -> None:
     assert drafter.propose([sequence], [Budget(depth=4, nodes=4)], "sampled") == [Draft()]
     drafter.observe([Observation(sequence, 1, ())])
     drafter.end(sequence)
+
+
+def test_a_draft_model_is_loaded_as_a_target_is(
+    tiny_model_dir: Path, tiny_reference: ReferenceModel, tiny_checkpoint: Checkpoint
+) -> None:
+    context = DrafterContext(
+        target=tiny_reference,
+        tokenizer=tiny_checkpoint.tokenizer,
+        config=EngineConfig(backend="reference"),
+    )
+    drafter = make_drafter(f"draft:{tiny_model_dir}", context)
+    sequence = SequenceState(
+        uid=0, tokens=[5, 6, 7], prompt_length=3, params=SamplingParams(), seed=0
+    )
+    [draft] = drafter.propose([sequence], [Budget(depth=4, nodes=4)], "greedy")
+    # Drafter and target are the same model here, so it drafts what the target would write.
+    handle, text = tiny_reference.open(), [5, 6, 7]
+    for token in draft.tree.tokens:
+        fed = text[tiny_reference.length(handle) :]
+        logits = tiny_reference.forward(Rows.chain(handle, fed)).logits
+        tiny_reference.commit(handle, range(len(fed)))
+        assert token == int(logits[-1].argmax())
+        text.append(token)
+    assert len(text) == 7
+
+
+def test_a_draft_model_of_other_tokens_is_refused(
+    make_tiny_model: Callable[..., Path],
+    tmp_path: Path,
+    tiny_reference: ReferenceModel,
+    tiny_checkpoint: Checkpoint,
+) -> None:
+    context = DrafterContext(
+        target=tiny_reference,
+        tokenizer=tiny_checkpoint.tokenizer,
+        config=EngineConfig(backend="reference"),
+    )
+    other = make_tiny_model(tmp_path / "other", vocab_size=300)
+    with pytest.raises(VocabularyMismatch, match=r"token 300 is '.*' to the target and unknown"):
+        make_drafter(f"draft:{other}", context)

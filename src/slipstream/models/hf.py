@@ -117,7 +117,7 @@ class HuggingFaceModel:
             model = model.to(place)
         except (RuntimeError, AssertionError) as error:  # a device that this torch doesn't have
             raise InvalidInput(f"can't use device {str(place)!r}: {_first_line(error)}") from error
-        return cls(model, name=str(path_or_id))
+        return cls(model, name=str(Path(path_or_id, gguf_file) if gguf_file else path_or_id))
 
     @property
     def info(self) -> ModelInfo:
