@@ -147,7 +147,7 @@ def weights(logits_V: Array) -> Array:
 def top_p(weights_V: Array, mass: float) -> Array:
     """Keep the smallest set of heaviest tokens that holds a share ``mass`` of the weight.
 
-    Which of several equal tokens at the edge stay is Hugging Face's choice: those of higher id.
+    Of equal tokens at the edge the lower ids stay; Hugging Face's sort leaves that open.
     """
     if mass >= 1.0:
         return weights_V
@@ -164,12 +164,13 @@ def top_p(weights_V: Array, mass: float) -> Array:
             break
         count *= 8
     light_share = 1.0 - float(xp.sum(heavy, dtype=xp.float64)) / total
-    order = xp.argsort(heavy, stable=True)
+    order = xp.argsort(heavy, descending=True, stable=True)
     ids, heavy = ids[order], heavy[order]
-    shares = xp.cumulative_sum(xp.astype(heavy, xp.float64)) / total + light_share
+    # The share of a token and all behind it, the way the tail is cut.
+    cut = xp.flip(xp.cumulative_sum(xp.flip(xp.astype(heavy, xp.float64)))) / total + light_share
     # Compared in float32, so that sums which only rounding separates from the edge lie on it.
-    stays = xp.astype(shares, weights_V.dtype) > may_go
-    stays[-1] = True
+    stays = xp.astype(cut, weights_V.dtype) > may_go
+    stays[0] = True
     return _replace(xp.zeros_like(weights_V), ids[stays], heavy[stays])
 
 
