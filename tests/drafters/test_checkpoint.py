@@ -21,9 +21,9 @@ from slipstream.drafters.checkpoint import (
     is_drafter,
     load_drafter,
     save_drafter,
-    store,
 )
 from slipstream.drafters.checkpoint_config import ARCHITECTURES, Architecture, DrafterConfig
+from slipstream.drafters.storage import store
 from slipstream.errors import (
     CorruptModel,
     InvalidInput,
@@ -84,6 +84,21 @@ def test_small_formats_keep_the_weights_and_the_names_of_their_formats(
         assert loaded.stored(name).format == stored[name].format
     plain = sum(tensor.nbytes for tensor in tensors.values())
     assert (tmp_path / WEIGHTS).stat().st_size < 0.32 * plain
+
+
+def test_q8_0_is_ggmls() -> None:
+    from gguf import GGMLQuantizationType
+    from gguf.quants import quantize
+
+    weights = np.random.default_rng(0).normal(size=(16, 96)).astype(np.float32)
+    theirs = quantize(weights, GGMLQuantizationType.Q8_0)
+    ours = store(weights, "q8_0")
+    assert ours.data.shape == theirs.shape
+    reference = dequantize(dataclasses.replace(ours, data=theirs))
+    step = np.abs(weights).max() / 127
+    assert np.abs(dequantize(ours) - weights).max() <= np.abs(reference - weights).max() + step / 50
+    assert np.mean(ours.data == theirs) > 0.98
+    assert not dequantize(store(np.zeros((1, 32)), "q8_0")).any()
 
 
 def test_q8_0_needs_rows_of_whole_blocks() -> None:

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from slipstream.drafters.checkpoint_config import DrafterConfig, TargetIdentity
+from slipstream.drafters.storage import store
 from slipstream.errors import CorruptModel, InvalidInput, UnsupportedModel, VocabularyMismatch
 from slipstream.models.checkpoint import StorageFormat, StoredTensor
 from slipstream.models.dequantize import BLOCK, dequantize
@@ -118,7 +119,7 @@ def save_drafter(
         path: the directory, made if it is missing.
         config: its ``formats`` are filled in from the tensors.
         tensors: arrays of float32 or float16, or stored tensors of any of f32, f16, bf16, q8_0;
-            see :func:`store`.
+            see :func:`slipstream.drafters.storage.store`.
         vocabulary: (v,) ascending target token ids, or None.
 
     Raises:
@@ -154,31 +155,6 @@ def save_drafter(
     finally:
         weights.unlink(missing_ok=True)
         described.unlink(missing_ok=True)
-
-
-def store(array: npt.NDArray[Any], format: Literal["f32", "f16", "bf16", "q8_0"]) -> StoredTensor:
-    """Round an array to a storage format; ties of bf16 to even.
-
-    Raises:
-        InvalidInput: q8_0 of something that is no matrix with rows of whole blocks of 32.
-    """
-    values = np.ascontiguousarray(array, np.float32)
-    if format == "f32":
-        return StoredTensor("f32", values.shape, values)
-    if format == "f16":
-        return StoredTensor("f16", values.shape, values.astype(np.float16))
-    if format == "bf16":
-        bits = values.view(np.uint32)
-        rounded = (bits + np.uint32(0x7FFF) + ((bits >> 16) & np.uint32(1))) >> 16
-        return StoredTensor("bf16", values.shape, rounded.astype(np.uint16))
-    if values.ndim != 2 or values.shape[1] % BLOCK:
-        raise InvalidInput(
-            f"q8_0 takes matrices with rows of a multiple of {BLOCK}, not {values.shape}"
-        )
-    from gguf import GGMLQuantizationType
-    from gguf.quants import quantize
-
-    return StoredTensor("q8_0", values.shape, quantize(values, GGMLQuantizationType.Q8_0))
 
 
 def describe(path: str | Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Drafters by name: ``none``, ``prompt-lookup``, ``draft:PATH_OR_NAME``.
+"""Drafters by name: ``none``, ``prompt-lookup``, ``draft:PATH_OR_NAME``, ``eagle2`` and others.
 
 A specification is a registered name, followed after a colon by an argument where the drafter takes
 one. Adding a drafter is one file, one line here and one test file. Nothing is loaded before it is
@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from slipstream.config import EngineConfig
 from slipstream.drafters.base import Drafter
+from slipstream.drafters.composite import load_composite
 from slipstream.drafters.draft_model import load_draft_model
+from slipstream.drafters.eagle import load_eagle, load_eagle2
+from slipstream.drafters.medusa import load_medusa
 from slipstream.drafters.no_drafter import NoDrafter
 from slipstream.drafters.prompt_lookup import PromptLookup
 from slipstream.errors import InvalidInput, UnknownName
@@ -60,6 +63,12 @@ DRAFTERS: Final[Mapping[str, Registration]] = MappingProxyType(
         "prompt-lookup": Registration(build=lambda _, __: PromptLookup(), usage="prompt-lookup"),
         "draft": Registration(
             build=load_draft_model, argument="required", usage="draft:PATH_OR_NAME"
+        ),
+        "medusa": Registration(build=load_medusa, argument="optional", usage="medusa[:PATH]"),
+        "eagle": Registration(build=load_eagle, argument="optional", usage="eagle[:PATH]"),
+        "eagle2": Registration(build=load_eagle2, argument="optional", usage="eagle2[:PATH]"),
+        "composite": Registration(
+            build=load_composite, argument="required", usage="composite:DRAFTER+DRAFTER"
         ),
     }
 )

@@ -13,7 +13,7 @@ G = Q/K queries per key head, D numbers per head, H hidden, V vocabulary, L bloc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -144,6 +144,15 @@ class ReferenceModel:
 
     def truncate(self, sequence: int, length: int) -> None:
         self._ledger.truncate(sequence, length)
+
+    def embed(self, tokens: IntArray) -> F32:
+        """(R, H) embeddings, for drafters that share them."""
+        return self._embedding[tokens]
+
+    def head(self, ids: IntArray | None) -> Callable[[F32], F32]:
+        """The LM head of some tokens or all, for drafters: (R, H) features to (R, v) logits."""
+        matrix = self._head if ids is None else self._head[ids]
+        return lambda features: features @ matrix.T
 
     def _views(self, rows: Rows, placement: Placement) -> Iterator[_View]:
         """The rows of each sequence, and which of its slots each of them sees."""

@@ -1,0 +1,113 @@
+"""Dynamic trees: EAGLE-2's (Li et al. 2406.16858), and its level-wise form for sampled children.
+
+EAGLE-2: at each level the ``width`` nodes of highest *cumulative confidence* (the product of q
+along the path) are expanded, each with its ``width`` best children; afterwards all candidates of
+all levels compete by the same value, and the best N stay. A child never beats its parent, so what
+stays is a connected tree. This looks at children to decide which of them stay, which is exact for
+children chosen without randomness and for coupled ones, and biased for sampled ones
+(:mod:`tree_builder` says why).
+
+For those, the level-wise form shares out each level's places among the nodes of the level above
+before any child is drawn: place r of a node is worth the node's value times the chance, guessed
+from q alone, that its r-th child is the accepted one. Nothing is dropped afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from slipstream.drafters.base import Budget
+from slipstream.drafters.static_tree import Shape, StaticGrowth
+from slipstream.drafters.tree_builder import Growth, TreeBuilder, slot_confidences
+from slipstream.types import ROOT, Array, Draft
+
+
+def dynamic_growth(builder: TreeBuilder, budget: Budget, width: int) -> Growth:
+    """The dynamic tree that is exact for the builder's draws; a chain if the budget is one."""
+    if budget.nodes <= budget.depth:
+        return StaticGrowth(builder, Shape.chain(budget.nodes))
+    if builder.draw in ("greedy", "gumbel"):
+        return RerankedGrowth(builder, budget, width)
+    return LevelwiseGrowth(builder, budget, width)
+
+
+class RerankedGrowth:
+    """EAGLE-2's expansion and global re-ranking.
+
+    Args:
+        builder: draws ``greedy`` or ``gumbel``.
+        budget: depth and size of the tree.
+        width: nodes expanded per level, and children drawn for each.
+    """
+
+    def __init__(self, builder: TreeBuilder, budget: Budget, width: int) -> None:
+        assert builder.draw in ("greedy", "gumbel")
+        self.builder = builder
+        self._nodes = budget.nodes
+        self._levels = budget.depth
+        self._width = max(1, min(width, budget.nodes))
+        self.frontier: Sequence[int] = [ROOT] if budget.depth and budget.nodes else []
+
+    def grow(self, logits: Array) -> None:
+        new: list[int] = []
+        for row, node in enumerate(self.frontier):
+            q = self.builder.candidates(node, logits[row])
+            new += self.builder.extend(node, q, self._width)
+        self._levels -= 1
+        if not self._levels:
+            self.frontier = []
+            return
+        # Whatever is not among the best N so far can't be in the end, nor can its children.
+        stay = set(self._best(range(len(self.builder)), self._nodes))
+        self.frontier = sorted(node for node in self._best(new, self._width) if node in stay)
+
+    def draft(self) -> Draft:
+        return self.builder.draft(sorted(self._best(range(len(self.builder)), self._nodes)))
+
+    def _best(self, nodes: Sequence[int], count: int) -> list[int]:
+        """The most valuable, earlier ones first where equal, so a parent before its child."""
+        return sorted(nodes, key=lambda node: (-self.builder.logs[node], node))[:count]
+
+
+class LevelwiseGrowth:
+    """Places shared out level by level, before the draw.
+
+    Args:
+        builder: any draw method.
+        budget: depth and size of the tree; each level gets an equal share of what is left.
+        width: most children of a node, and most nodes expanded per level.
+    """
+
+    def __init__(self, builder: TreeBuilder, budget: Budget, width: int) -> None:
+        self.builder = builder
+        self._left = budget.nodes
+        self._levels = budget.depth
+        self._width = max(1, width)
+        self.frontier: Sequence[int] = [ROOT] if budget.depth and budget.nodes else []
+
+    def grow(self, logits: Array) -> None:
+        builder = self.builder
+        qs = [builder.candidates(node, logits[row]) for row, node in enumerate(self.frontier)]
+        places: list[tuple[float, int, int]] = []
+        for index, (node, q) in enumerate(zip(self.frontier, qs, strict=True)):
+            chances = slot_confidences(q.probs, self._width, builder.draw)
+            for rank, chance in enumerate(chances):
+                value = builder.log(node) + math.log(max(chance, 1e-30))
+                places.append((-value, index, rank))
+        share = min(self._left, math.ceil(self._left / self._levels))
+        counts = [0] * len(qs)
+        for _, index, _ in sorted(places)[:share]:
+            counts[index] += 1
+
+        new: list[int] = []
+        for node, q, count in zip(self.frontier, qs, counts, strict=True):
+            if count:
+                new += builder.extend(node, q, count)
+        self._left -= len(new)
+        self._levels -= 1
+        ranked = sorted(new, key=lambda node: (-builder.logs[node], node))
+        self.frontier = sorted(ranked[: self._width]) if self._left and self._levels else []
+
+    def draft(self) -> Draft:
+        return self.builder.draft()

@@ -1,0 +1,86 @@
+"""From ``eagle:PATH`` to a loaded checkpoint that fits the target, with the target's weights.
+
+Without a path, the drafter that ships for the target is taken, found by the target's fingerprint
+among the package's data. ``smollm2-135m/eagle`` names a shipped one outright.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from slipstream.drafters.checkpoint import CONFIG, DrafterCheckpoint, is_drafter, load_drafter
+from slipstream.drafters.checkpoint_config import Architecture, DrafterConfig, TargetIdentity
+from slipstream.drafters.network import Operators, SharedWeights, operators_for, shared_weights
+from slipstream.errors import InvalidInput, UnsupportedModel
+
+if TYPE_CHECKING:
+    from slipstream.drafters.registry import DrafterContext
+
+
+class Learned(NamedTuple):
+    """What a drafter's network is made of."""
+
+    checkpoint: DrafterCheckpoint
+    shared: SharedWeights
+    operators: Operators
+
+
+def load_learned(spec: str, architecture: Architecture, context: DrafterContext) -> Learned:
+    """Find and check a drafter for the context's target.
+
+    Args:
+        spec: a directory, the name of a shipped drafter, or "" for the one shipped for the target.
+
+    Raises:
+        InvalidInput: nothing there, or nothing shipped for this target.
+        ModelError, VocabularyMismatch: see :func:`slipstream.drafters.checkpoint.load_drafter`;
+            a checkpoint of another architecture as well.
+        Unsupported: the target's backend doesn't lend its weights.
+    """
+    target = TargetIdentity.of(context.target.info, context.tokenizer)
+    checkpoint = load_drafter(_locate(spec, architecture, target), target)
+    found = checkpoint.config.architecture
+    if found != architecture:
+        raise UnsupportedModel(
+            f"{checkpoint.path} is a {found} drafter, not {architecture}; "
+            f"use it as {found}:{checkpoint.path}"
+        )
+    return Learned(checkpoint, shared_weights(context.target), operators_for(context.target))
+
+
+def shipped_drafters() -> dict[str, Path]:
+    """Drafters in the package's data, by name: ``model/architecture``."""
+    data = Path(str(files("slipstream.drafters") / "data"))
+    found = sorted(path.parent for path in data.glob(f"*/*/{CONFIG}"))
+    return {f"{path.parent.name}/{path.name}": path for path in found}
+
+
+def _locate(spec: str, architecture: Architecture, target: TargetIdentity) -> Path:
+    shipped = shipped_drafters()
+    if not spec:
+        for path in shipped.values():
+            text = (path / CONFIG).read_text(encoding="utf-8")
+            config = DrafterConfig.from_json(text, source=str(path / CONFIG))
+            if (config.architecture, config.target.fingerprint) == (
+                architecture,
+                target.fingerprint,
+            ):
+                return path
+        raise InvalidInput(
+            f"no {architecture} drafter ships for {target.name!r} (fingerprint "
+            f"{target.fingerprint}); make one with `slipstream train {architecture}` and give its "
+            f"directory: {architecture}:PATH"
+        )
+    path = Path(spec).expanduser()
+    if path.is_dir():
+        if not is_drafter(path):
+            raise UnsupportedModel(f"{path} holds no Slipstream drafter")
+        return path
+    if spec in shipped:
+        return shipped[spec]
+    raise InvalidInput(
+        f"no drafter at {spec!r}; give a directory"
+        + (f" or one of {', '.join(shipped)}" if shipped else "")
+    )

@@ -1,0 +1,290 @@
+"""One sequence's token tree while it grows: draws children as told, and writes the receipts.
+
+How children are drawn (``DrawMethod``), and what that asks of whoever decides the tree's shape:
+
+* ``gumbel``: the best of log q + G with the noise that the plain sampler will use. The coupled
+  rule compares the sampler's pick with the children, so *any* shape is exact, also one that was
+  chosen after looking at the drawn tokens.
+* ``greedy``: the most likely tokens, no randomness, a PointMass. Any shape chosen from
+  probabilities is exact.
+* ``sampled`` and ``top-then-sampled``: the children of a node (the last child, for the latter)
+  are samples, and the rules account for the chance of each. How many children a node gets must be
+  settled before they are drawn, and none may be dropped afterwards: a shape that kept a child
+  because it came out likely would bias the output. Growing level by level with the counts of a
+  level fixed before its first draw is enough: given all earlier levels, the level's children then
+  are plain samples from their receipts. So :mod:`static_tree` and the level-wise half of
+  :mod:`dynamic_tree` serve all four methods, EAGLE-2's re-ranking only the first two.
+
+At temperature 0, q is one-hot and a tree of samples would be a chain, so children are the most
+likely tokens whatever the method. Every q is processed like the target's p, with the prefix of its
+own node, and only where a method needs it.
+
+Knows no network and no rule. v drafter vocabulary, V target vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from array_api_compat import array_namespace, device, is_numpy_array
+
+from slipstream.config import SamplingParams
+from slipstream.drafters.trimmed_vocabulary import TrimmedVocabulary
+from slipstream.errors import NumericalError
+from slipstream.sampling.noise import CycleNoise, Noise
+from slipstream.sampling.processors import process_logits
+from slipstream.sampling.race import race
+from slipstream.types import (
+    ROOT,
+    Array,
+    Draft,
+    DrawMethod,
+    Gumbel,
+    PointMass,
+    Receipt,
+    Sampled,
+    SequenceState,
+    TokenTree,
+    TopThenSampled,
+)
+
+
+class Growth(Protocol):
+    """A plan that grows a tree level by level: nodes whose logits it wants, then their children."""
+
+    @property
+    def frontier(self) -> Sequence[int]:
+        """Nodes (ROOT at first) whose logits :meth:`grow` takes next; empty when finished."""
+        ...
+
+    @property
+    def builder(self) -> TreeBuilder:
+        """The tree so far."""
+        ...
+
+    def grow(self, logits: Array) -> None:
+        """Draw the children of the frontier; one row of (v,) logits for each of its nodes."""
+        ...
+
+    def draft(self) -> Draft:
+        """The finished tree."""
+        ...
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What a node's q says before any of its children is drawn.
+
+    Args:
+        probs: (V,) or, for greedy draws without token-dependent processors, (v,) probabilities.
+        trimmed: whether ``probs`` are over the drafter's vocabulary.
+    """
+
+    probs: Array
+    trimmed: bool
+
+
+class TreeBuilder:
+    """Tokens, parents and receipts of a tree under construction.
+
+    Args:
+        sequence: the request; its tokens are the root's prefix.
+        draw: how children are to be drawn.
+        vocabulary: of the drafter's logits.
+        noise: of this cycle; the request's own if not given.
+    """
+
+    def __init__(
+        self,
+        sequence: SequenceState,
+        draw: DrawMethod,
+        vocabulary: TrimmedVocabulary,
+        noise: CycleNoise | None = None,
+    ) -> None:
+        self.draw: DrawMethod = "greedy" if sequence.params.greedy else draw
+        self.tokens: list[int] = []
+        self.parents: list[int] = []
+        self.depths: list[int] = []
+        self.logs: list[float] = []
+        """Per node: log of the estimated probability that it is reached and accepted."""
+        self._sequence = sequence
+        self._vocabulary = vocabulary
+        self._receipts: dict[int, Receipt] = {}
+        self._noise = noise or Noise(sequence.seed).cycle(sequence.length)
+        params = sequence.params
+        # A greedy draw needs the order of tokens and how sure the drafter is, not the request's
+        # temperature or filters; only what moves single tokens matters to it.
+        self._params = (
+            replace(params, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+            if self.draw == "greedy"
+            else params
+        )
+        moved = _moves_tokens(params)
+        self._plain = self.draw == "greedy" and not moved
+        self.prefix_matters = moved
+        """Whether q may differ between nodes that have the same logits."""
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def depth(self, node: int) -> int:
+        """Depth of a node; 0 of ROOT."""
+        return 0 if node == ROOT else self.depths[node]
+
+    def log(self, node: int) -> float:
+        """Log of the estimated probability that a node is accepted; 0 of ROOT."""
+        return 0.0 if node == ROOT else self.logs[node]
+
+    def prefix(self, node: int) -> list[int]:
+        """Drafted tokens from the root's child down to a node."""
+        path: list[int] = []
+        while node != ROOT:
+            path.append(self.tokens[node])
+            node = self.parents[node]
+        return path[::-1]
+
+    def candidates(self, node: int, logits_v: Array) -> Candidates:
+        """q at a node, processed with its prefix; all zero where nothing can be proposed."""
+        if self._plain:
+            xp = array_namespace(logits_v)
+            weights_v = xp.exp(logits_v - xp.max(logits_v))
+            return Candidates(weights_v / xp.sum(weights_v), trimmed=True)
+        state = self._sequence
+        try:
+            probs_V = process_logits(
+                self._vocabulary.widen(logits_v),
+                self._params,
+                state.tokens[: state.prompt_length],
+                state.output + self.prefix(node),
+            )
+        except NumericalError:  # all that the request allows is outside a trimmed vocabulary
+            probs_V = self._vocabulary.nothing(logits_v)
+        return Candidates(probs_V, trimmed=False)
+
+    def extend(self, node: int, q: Candidates, count: int) -> list[int]:
+        """Draw up to ``count`` >= 1 children of a node that has none yet; returns the new nodes.
+
+        There are fewer where q has fewer tokens of positive probability.
+        """
+        assert node not in self._receipts and count >= 1
+        drawn, confidences, receipt = self._children(node, q, count)
+        if not drawn:
+            return []
+        first = len(self.tokens)
+        self._receipts[node] = receipt
+        self.tokens += drawn
+        self.parents += [node] * len(drawn)
+        self.depths += [self.depth(node) + 1] * len(drawn)
+        log = self.log(node)
+        self.logs += [log + math.log(max(c, 1e-30)) for c in confidences]
+        return list(range(first, len(self.tokens)))
+
+    def draft(self, keep: Sequence[int] | None = None) -> Draft:
+        """The tree as a draft, or the part of it that ``keep`` names.
+
+        Args:
+            keep: nodes, ascending, each with its parent. Only for ``gumbel`` and ``greedy`` draws.
+        """
+        assert keep is None or self.draw in ("gumbel", "greedy")
+        kept = range(len(self.tokens)) if keep is None else keep
+        number = {ROOT: ROOT, **{node: index for index, node in enumerate(kept)}}
+        parents = tuple(number[self.parents[node]] for node in kept)
+        tree = TokenTree(tuple(self.tokens[node] for node in kept), parents)
+        inner = set(parents)
+        receipts = [
+            self._receipts[node] if number[node] in inner else None for node in (ROOT, *kept)
+        ]
+        return Draft(tree, tuple(receipts))
+
+    def _children(
+        self, node: int, q: Candidates, count: int
+    ) -> tuple[list[int], list[float], Receipt]:
+        """Tokens in draw order, how likely each is to be accepted, and the receipt."""
+        depth, probs = self.depth(node), q.probs
+        if self.draw == "greedy":
+            best = top(probs, count)
+            confidences = [float(probs[index]) for index in best]
+            tokens = [self._vocabulary.token(index) for index in best] if q.trimmed else best
+            return tokens, confidences, PointMass()
+        if self.draw == "gumbel":
+            stream = self._noise.pick(depth)
+            tokens = race(probs, stream, count)
+            return tokens, self._arrivals(probs, tokens, depth), Gumbel(probs)
+        stream = self._noise.draft(depth, node + 1)
+        if self.draw == "sampled":
+            tokens = race(probs, stream, count)
+            return tokens, slot_confidences(probs, len(tokens), self.draw), Sampled(probs)
+        tokens = top(probs, count - 1)
+        confidences = slot_confidences(probs, count, self.draw)
+        rest = _without(probs, tokens)
+        if not (last := race(rest, stream)):  # the top holds all of q
+            return tokens, confidences[: len(tokens)], PointMass()
+        return [*tokens, *last], confidences, TopThenSampled(rest)
+
+    def _arrivals(self, probs: Array, tokens: Sequence[int], depth: int) -> list[float]:
+        """The drawn tokens' shares of exp(log q + G): a narrow lead is no certainty."""
+        if not tokens:
+            return []
+        xp = array_namespace(probs)
+        ids = xp.asarray(tokens, dtype=xp.int64, device=device(probs))
+        times = self._noise.pick(depth).exponentials(ids).tolist()
+        scores = [float(probs[t]) / time for t, time in zip(tokens, times, strict=True)]
+        total = sum(scores)
+        return [score / total for score in scores]
+
+
+def slot_confidences(probs: Array, count: int, draw: DrawMethod) -> list[float]:
+    """How likely each of a node's next ``count`` children is to be accepted, before the draw.
+
+    A guess from q alone, which moves speed and never the output. For chosen children it is their
+    q. A sampled child is accepted with the overlap of p and q, which grows with how peaked q is;
+    its 2-norm stands for that, and the later ones share what the earlier left.
+    """
+    xp = array_namespace(probs)
+    peak = min(1.0, math.sqrt(float(xp.sum(probs * probs))))
+    if draw == "sampled":
+        return [peak * (1.0 - peak) ** rank for rank in range(count)]
+    chosen = [float(probs[token]) for token in top(probs, count - 1)]
+    return [*chosen, max(0.0, 1.0 - sum(chosen)) * peak]
+
+
+def top(values: Array, count: int) -> list[int]:
+    """Indices of the largest positive values, largest first, ties to the lowest index."""
+    if count <= 0:
+        return []
+    xp = array_namespace(values)
+    if count == 1:
+        indices = [int(xp.argmax(values))]
+    elif count >= values.shape[0]:
+        indices = list(range(values.shape[0]))
+    elif is_numpy_array(values):
+        lowest = xp.partition(values, values.shape[0] - count)[values.shape[0] - count]
+        indices = xp.nonzero((values >= lowest) & (values > 0.0))[0].tolist()
+    else:
+        indices = xp.topk(values, count).indices.tolist()
+    ranked = sorted((-float(values[i]), i) for i in indices)
+    return [i for value, i in ranked[:count] if value < 0.0]
+
+
+def _without(probs: Array, tokens: Sequence[int]) -> Array:
+    """q off some tokens, renormalised; all zero where nothing is left."""
+    xp = array_namespace(probs)
+    rest = xp.asarray(probs, copy=True)
+    rest[xp.asarray(tokens, dtype=xp.int64, device=device(probs))] = 0.0
+    total = float(xp.sum(rest))
+    return rest / total if total > 0.0 else rest
+
+
+def _moves_tokens(params: SamplingParams) -> bool:
+    """Whether processors treat single tokens differently, so that the order may change."""
+    return bool(
+        params.logit_bias
+        or params.repetition_penalty != 1.0
+        or params.presence_penalty
+        or params.frequency_penalty
+        or params.allowed_token_ids is not None
+        or params.banned_token_ids
+    )

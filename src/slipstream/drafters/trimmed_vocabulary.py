@@ -1,0 +1,48 @@
+"""Between a drafter's vocabulary and its target's.
+
+A trimmed drafter computes v logits and its map says which target tokens they belong to. Receipts,
+processors and noise speak the target's ids, so logits are spread out to full width first: what the
+drafter can't propose has logit minus infinity and so probability 0. v drafter vocabulary, V
+target's.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from array_api_compat import array_namespace, device
+
+from slipstream.types import Array
+
+
+@dataclass(frozen=True)
+class TrimmedVocabulary:
+    """Which target tokens a drafter can propose.
+
+    Args:
+        size: V, the width of the target's logits.
+        ids: (v,) ascending target token ids; None if the drafter's logits are V wide.
+    """
+
+    size: int
+    ids: Array | None = None
+
+    def widen(self, logits_v: Array) -> Array:
+        """(…, v) drafter logits to (…, V) target logits."""
+        if self.ids is None:
+            return logits_v
+        xp = array_namespace(logits_v)
+        shape = (*logits_v.shape[:-1], self.size)
+        logits_V = xp.full(shape, -math.inf, dtype=logits_v.dtype, device=device(logits_v))
+        logits_V[..., xp.asarray(self.ids, device=device(logits_v))] = logits_v
+        return logits_V
+
+    def token(self, index: int) -> int:
+        """The target token of a drafter's logit."""
+        return index if self.ids is None else int(self.ids[index])
+
+    def nothing(self, like: Array) -> Array:
+        """(V,) zeros of the kind of ``like``."""
+        xp = array_namespace(like)
+        return xp.zeros((self.size,), dtype=like.dtype, device=device(like))

@@ -1,0 +1,221 @@
+"""Trees as the builders grow them: exact under every rule that can judge them, by enumeration."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from slipstream.config import SamplingParams
+from slipstream.drafters.base import Budget
+from slipstream.drafters.dynamic_tree import LevelwiseGrowth, RerankedGrowth, dynamic_growth
+from slipstream.drafters.merge import merge
+from slipstream.drafters.static_tree import Shape, StaticGrowth
+from slipstream.drafters.tree_builder import Growth, TreeBuilder, slot_confidences, top
+from slipstream.drafters.trimmed_vocabulary import TrimmedVocabulary
+from slipstream.types import (
+    ROOT,
+    Draft,
+    DrawMethod,
+    Gumbel,
+    PointMass,
+    Sampled,
+    SequenceState,
+    TopThenSampled,
+)
+from slipstream.verification.registry import get_rule
+from tests.exactness.enumeration import Branches, OracleNoise, enumerable, law, race  # noqa: F401
+from tests.exactness.small_laws import Pair, pairs, text_law
+from tests.exactness.speculation import emitted, target_rows
+
+Start = Callable[[TreeBuilder], Growth]
+CONTEXT = (0,)
+
+
+def state(**params: object) -> SequenceState:
+    return SequenceState(0, list(CONTEXT), 1, SamplingParams(temperature=1.0, **params), 11)  # type: ignore[arg-type]
+
+
+def grow(pair: Pair, start: Start, draw: DrawMethod, noise: object, **params: object) -> Draft:
+    """Grow a tree whose logits are those of the pair's drafter."""
+    size = len(pair.drafter(CONTEXT))
+    builder = TreeBuilder(state(**params), draw, TrimmedVocabulary(size), noise)  # type: ignore[arg-type]
+    growth = start(builder)
+    while growth.frontier:
+        with np.errstate(divide="ignore"):
+            rows = [
+                np.log(pair.drafter((*CONTEXT, *builder.prefix(node)))) for node in growth.frontier
+            ]
+        growth.grow(rows)
+    return growth.draft()
+
+
+def error(rule_name: str, pair: Pair, experiment: Callable[[object], Draft]) -> float:
+    """Largest difference between the law of what a cycle emits and the target's."""
+    rule = get_rule(rule_name)
+
+    def cycle(branches: Branches) -> tuple[int, ...]:
+        noise = OracleNoise(branches)
+        draft = experiment(noise)
+        verdict = rule.verify(draft, target_rows(pair.target, CONTEXT, draft), noise)  # type: ignore[arg-type]
+        return emitted(draft, verdict)
+
+    blocks = law(cycle)
+    length = max(map(len, blocks))
+    texts = dict.fromkeys(itertools.product(range(3), repeat=length), 0.0)
+    for block, mass in blocks.items():
+        rest = text_law(pair.target, (*CONTEXT, *block), length - len(block))
+        for text, probability in rest.items():
+            texts[(*block, *text)] += mass * probability
+    exact = text_law(pair.target, CONTEXT, length)
+    return max(abs(mass - exact.get(text, 0.0)) for text, mass in texts.items())
+
+
+SHAPES: dict[str, Start] = {
+    "chain": lambda b: StaticGrowth(b, Shape.chain(2)),
+    "static": lambda b: StaticGrowth(b, Shape.from_paths([[0], [1], [0, 0], [1, 0]])),
+    "dynamic": lambda b: dynamic_growth(b, Budget(depth=2, nodes=4), 2),
+    "wide": lambda b: dynamic_growth(b, Budget(depth=1, nodes=3), 3),
+}
+JUDGES: list[tuple[str, DrawMethod]] = [
+    ("recursive", "sampled"),
+    ("recursive", "greedy"),
+    ("greedy_siblings", "top-then-sampled"),
+    ("greedy_siblings", "greedy"),
+    ("coupled", "greedy"),
+]
+
+
+@pytest.fixture
+def oracle(enumerable: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    """Let the tree builder draw by enumeration too."""
+    monkeypatch.setattr("slipstream.drafters.tree_builder.race", race)
+
+
+@pytest.mark.usefixtures("oracle")
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("rule", "draw"), JUDGES)
+@pytest.mark.parametrize("pair", pairs(3), ids=str)
+def test_grown_trees_emit_the_targets_law(
+    rule: str, draw: DrawMethod, shape: str, pair: Pair
+) -> None:
+    assert error(rule, pair, lambda noise: grow(pair, SHAPES[shape], draw, noise)) < 1e-12
+
+
+@pytest.mark.usefixtures("oracle")
+@pytest.mark.parametrize(("rule", "draw"), JUDGES)
+@pytest.mark.parametrize("pair", pairs(3), ids=str)
+@pytest.mark.parametrize("copied", [(0,), (2, 0)], ids=str)
+def test_merged_with_a_copy_they_still_do(
+    rule: str, draw: DrawMethod, pair: Pair, copied: tuple[int, ...]
+) -> None:
+    def bushy(builder: TreeBuilder) -> Growth:
+        return StaticGrowth(builder, Shape.from_paths([[0], [1], [0, 0]]))
+
+    chosen = Draft.chain(copied, [PointMass()] * len(copied))
+
+    def experiment(noise: object) -> Draft:
+        return merge(chosen, grow(pair, bushy, draw, noise))
+
+    assert error(rule, pair, experiment) < 1e-12
+
+
+@pytest.mark.usefixtures("oracle")
+def test_re_ranking_sampled_children_is_biased_and_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Why sampled children get the level-wise tree: the same measurement sees what EAGLE-2's
+    re-ranking would do to them."""
+
+    def keep_the_likelier(noise: object, pair: Pair) -> Draft:
+        draft = grow(pair, lambda b: StaticGrowth(b, Shape.chain(1)), "sampled", noise)
+        receipt = draft.receipts[0]
+        assert isinstance(receipt, Sampled)
+        return draft if receipt.probs[draft.tree.tokens[0]] == receipt.probs.max() else Draft()
+
+    generic = pairs(3)[0]
+    assert error("recursive", generic, lambda noise: keep_the_likelier(noise, generic)) > 0.01
+
+
+@pytest.mark.parametrize("draw", ["sampled", "top-then-sampled"])
+def test_re_ranking_refuses_sampled_children(draw: DrawMethod) -> None:
+    builder = TreeBuilder(state(), draw, TrimmedVocabulary(8))
+    with pytest.raises(AssertionError):
+        RerankedGrowth(builder, Budget(depth=2, nodes=4), 2)
+    assert isinstance(dynamic_growth(builder, Budget(depth=2, nodes=4), 2), LevelwiseGrowth)
+
+
+# What one node's children and receipt are.
+
+
+def builder_of(
+    draw: DrawMethod, size: int = 8, ids: object = None, **params: object
+) -> TreeBuilder:
+    return TreeBuilder(state(**params), draw, TrimmedVocabulary(size, ids))
+
+
+def logits(size: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=size).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("draw", "kind"),
+    [
+        ("sampled", Sampled),
+        ("gumbel", Gumbel),
+        ("greedy", PointMass),
+        ("top-then-sampled", TopThenSampled),
+    ],
+)
+def test_a_trimmed_vocabulary_leaves_full_width_receipts(draw: DrawMethod, kind: type) -> None:
+    ids = np.array([1, 2, 5, 7, 30, 39])
+    builder = builder_of(draw, 40, ids)
+    builder.extend(ROOT, builder.candidates(ROOT, logits(6)), 3)
+    draft = builder.draft()
+    receipt = draft.receipts[0]
+    assert type(receipt) is kind and set(draft.tree.tokens) <= set(ids.tolist())
+    if kind is not PointMass:
+        assert receipt.probs.shape == (40,) and receipt.probs.dtype == np.float32
+        assert set(np.flatnonzero(receipt.probs)) <= set(ids.tolist())
+        assert receipt.probs.sum() == pytest.approx(1.0, abs=1e-6)
+
+
+def test_processors_see_the_nodes_own_prefix() -> None:
+    builder = builder_of("greedy", banned_token_ids=(3,), frequency_penalty=50.0)
+    row = np.array([1.0, 0.9, 0.8, 9.0, -5, -5, -5, -5], np.float32)
+    first = builder.extend(ROOT, builder.candidates(ROOT, row), 2)
+    assert [builder.tokens[node] for node in first] == [0, 1]
+    for node in first:
+        builder.extend(node, builder.candidates(node, row), 1)
+    assert builder.prefix(2) == [0, 1] and builder.prefix(3) == [1, 0]
+
+
+def test_nothing_allowed_in_the_drafters_vocabulary_is_no_draft() -> None:
+    for draw in ("sampled", "gumbel", "greedy", "top-then-sampled"):
+        builder = builder_of(draw, 40, np.arange(6), allowed_token_ids=(20, 21))
+        growth = dynamic_growth(builder, Budget(depth=3, nodes=6), 2)
+        growth.grow([logits(6)])
+        assert not growth.frontier and len(growth.draft()) == 0
+
+
+def test_at_temperature_0_children_are_the_most_likely_tokens_whatever_the_rule() -> None:
+    row = logits(8)
+    for draw in ("sampled", "gumbel", "greedy", "top-then-sampled"):
+        sequence = SequenceState(0, [0], 1, SamplingParams(), 1)
+        builder = TreeBuilder(sequence, draw, TrimmedVocabulary(8))
+        builder.extend(ROOT, builder.candidates(ROOT, row), 3)
+        assert builder.tokens == np.argsort(-row)[:3].tolist()
+        assert builder.draft().receipts[0] == PointMass()
+
+
+def test_top_ranks_by_value_then_by_id() -> None:
+    assert top(np.array([0.1, 0.3, 0.3, 0.0, 0.3]), 2) == [1, 2]
+    assert top(np.array([0.1, 0.0, 0.9]), 3) == [2, 0]
+    assert top(np.array([0.0, 0.0]), 1) == [] and top(np.array([1.0]), 0) == []
+
+
+def test_slots_are_valued_before_the_draw_and_never_above_their_node() -> None:
+    probs = np.array([0.6, 0.3, 0.1, 0.0])
+    for draw in ("sampled", "top-then-sampled"):
+        values = slot_confidences(probs, 3, draw)
+        assert values == sorted(values, reverse=True) and sum(values) <= 1.0 + 1e-12
