@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -19,7 +20,7 @@ from slipstream.drafters.registry import (
     make_drafter,
     parse_spec,
 )
-from slipstream.errors import InvalidInput, UnknownName, VocabularyMismatch
+from slipstream.errors import InvalidInput, UnknownName, Unsupported, VocabularyMismatch
 from slipstream.models.base import NO_FEATURES, Rows
 from slipstream.models.checkpoint import Checkpoint
 from slipstream.models.reference import ReferenceModel
@@ -121,3 +122,24 @@ def test_a_draft_model_of_other_tokens_is_refused(
     other = make_tiny_model(tmp_path / "other", vocab_size=300)
     with pytest.raises(VocabularyMismatch, match=r"token 300 is '.*' to the target and unknown"):
         make_drafter(f"draft:{other}", context)
+
+
+def test_drafter_and_target_compute_with_arrays_of_one_kind(
+    monkeypatch: pytest.MonkeyPatch, tiny_reference: ReferenceModel, tiny_checkpoint: Checkpoint
+) -> None:
+    tokenizer = tiny_checkpoint.tokenizer
+    on_torch = SimpleNamespace(info=tiny_reference.info, device="cuda:1")
+    asked: list[EngineConfig] = []
+
+    def load_model(spec: str, config: EngineConfig) -> Any:
+        asked.append(config)
+        return SimpleNamespace(target=on_torch, tokenizer=tokenizer)
+
+    def context_of(target: Any) -> DrafterContext:
+        return DrafterContext(target=target, tokenizer=tokenizer, config=EngineConfig())
+
+    monkeypatch.setattr("slipstream.models.loader.load_model", load_model)
+    make_drafter("draft:x", context_of(on_torch))
+    assert (asked[0].backend, asked[0].device) == ("hf", "cuda:1")
+    with pytest.raises(Unsupported, match="'x' only runs through Hugging Face"):
+        make_drafter("draft:x", context_of(tiny_reference))

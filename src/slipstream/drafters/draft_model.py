@@ -13,7 +13,7 @@ V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -21,7 +21,7 @@ from array_api_compat import array_namespace
 
 from slipstream.drafters.base import Budget, Observation, Stateless
 from slipstream.drafters.vocabulary import SharedVocabulary, align_vocabulary
-from slipstream.errors import NumericalError
+from slipstream.errors import NumericalError, Unsupported
 from slipstream.models.base import ForwardOutput, Rows, TargetModel
 from slipstream.sampling.noise import CycleNoise, Noise
 from slipstream.sampling.processors import process_logits
@@ -193,11 +193,22 @@ def load_draft_model(spec: str, context: DrafterContext) -> DraftModel:
 
     Raises:
         VocabularyMismatch: it doesn't speak the target's tokens.
+        Unsupported: it only runs in torch, and the target doesn't.
         ModelError, InvalidInput: see :func:`slipstream.models.loader.load_model`.
     """
     from slipstream.models.loader import load_model
 
-    loaded = load_model(spec, context.config)
+    # Receipts meet the target's rows in one computation: arrays of one kind, on one device.
+    device = getattr(context.target, "device", None)
+    config = context.config
+    if device is not None:
+        config = replace(config, backend="hf", device=str(device))
+    loaded = load_model(spec, config)
+    if device is None and hasattr(loaded.target, "device"):
+        raise Unsupported(
+            f"draft model {spec!r} only runs through Hugging Face; for use together, "
+            "let the target do so as well: backend 'hf'"
+        )
     vocabulary = align_vocabulary(
         context.tokenizer,
         context.target.info.vocab_size,
