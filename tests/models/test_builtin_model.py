@@ -43,7 +43,7 @@ CHATS = [
     [{"role": "user", "content": "What is the capital of France?"}],
     [
         {"role": "system", "content": "Answer in one word."},
-        {"role": "user", "content": " 2+2?\n"},
+        {"role": "user", "content": "2+2?\n"},
         {"role": "assistant", "content": "4"},
         {"role": "user", "content": "And <|im_end|> 漢字 😀?"},
     ],

@@ -94,7 +94,11 @@ def open_url(url: str, headers: dict[str, str]) -> http.client.HTTPResponse:
         }
         url = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
     request = urllib.request.Request(url, headers={"User-Agent": "slipstream", **headers})
-    response: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=_TIMEOUT)
+    try:
+        response: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=_TIMEOUT)
+    except urllib.error.HTTPError as error:
+        error.close()  # it holds the connection and a page for people
+        raise
     return response
 
 

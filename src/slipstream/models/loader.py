@@ -107,7 +107,7 @@ def locate(spec: str | Path, *, progress: Progress | None = None) -> Path:
     if isinstance(spec, str) and spec in catalog.names():
         return catalog.cached_path(spec) or catalog.pull(spec, progress=progress)
     path = Path(spec).expanduser()
-    if path.exists():
+    if spec and path.exists():
         return path
     if isinstance(spec, str) and _HUB_ID.fullmatch(spec) and path.suffix != ".gguf":
         return _hub_snapshot(spec)
