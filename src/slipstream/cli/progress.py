@@ -1,7 +1,7 @@
 """A progress bar for what may take a while before the first token: fetching, reading, packing.
 
-Drawn on stderr, and on a terminal only; elsewhere one line says what is being fetched. Nothing is
-drawn, and nothing imported, for loads that are over at once.
+Drawn on stderr, and on a terminal only; elsewhere one line says what takes so long. Nothing is drawn,
+and nothing imported, for loads that are over soon.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 _PATIENCE = 0.3  # seconds of silence before a bar is worth drawing
+_LONG_PATIENCE = 3.0  # and before a line in a log is
 _MEGABYTE = 1_000_000
 
 
@@ -40,13 +41,15 @@ class LoadingBar:
             self._progress.stop()
 
     def __call__(self, what: str, done: int, total: int) -> None:
+        waited = monotonic() - self._begun
         if not sys.stderr.isatty():
-            if total >= _MEGABYTE and what not in self._mentioned:
+            if waited >= _LONG_PATIENCE and done < total and what not in self._mentioned:
                 self._mentioned.add(what)
-                print(f"slipstream: {what} ({total / _MEGABYTE:.0f} MB)", file=sys.stderr)
+                size = f" ({total / _MEGABYTE:.0f} MB)" if total >= _MEGABYTE else ""
+                print(f"slipstream: {what}{size} …", file=sys.stderr)
             return
         if self._progress is None:
-            if monotonic() - self._begun < _PATIENCE:
+            if waited < _PATIENCE:
                 return
             self._progress = _start()
         if what not in self._tasks:
