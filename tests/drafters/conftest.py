@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -116,3 +116,14 @@ def request_of() -> Callable[..., SequenceState]:
         )
 
     return make
+
+
+@pytest.fixture
+def one_torch_thread() -> Iterator[None]:
+    """Models as small as these spend their time waiting for other threads."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import pytest
 
 from slipstream.drafters.base import Budget, Observation
 from slipstream.drafters.draft_model import DraftModel
 from slipstream.drafters.vocabulary import SharedVocabulary
+from slipstream.models.reference import ReferenceModel
 from slipstream.sampling.noise import Noise
 from slipstream.sampling.processors import process_logits
 from slipstream.sampling.race import race
@@ -206,3 +209,32 @@ def test_an_ended_request_leaves_nothing(context_model: Make, request_of: Make) 
     drafter.end(sequence)
     drafter.end(sequence)
     assert model.cache == {}
+
+
+@pytest.mark.usefixtures("one_torch_thread")
+def test_in_torch_it_drafts_what_it_drafts_in_numpy(
+    tiny_model_dir: Path, tiny_reference: ReferenceModel, request_of: Make
+) -> None:
+    # Imported here: it takes seconds, and only this test needs torch.
+    from slipstream.models.hf import HuggingFaceModel
+
+    torch_model = HuggingFaceModel.from_pretrained(tiny_model_dir, device="cpu")
+    for draw in ("sampled", "gumbel", "greedy", "top-then-sampled"):
+        drafts = []
+        for model in (tiny_reference, torch_model):
+            drafter = DraftModel(model, SharedVocabulary(310, 330))
+            sequences = [
+                request_of([5, 6, 7], uid=1, temperature=0.9, top_p=0.95),
+                request_of([8, 9], uid=2, temperature=1.2, repetition_penalty=1.3),
+            ]
+            budgets = [Budget(depth=4, nodes=4), Budget(depth=2, nodes=2)]
+            first = drafter.propose(sequences, budgets, draw)
+            for sequence, draft in zip(sequences, first, strict=True):
+                accept(drafter, sequence, draft, 2, 3)
+            drafts += [first, drafter.propose(sequences, budgets, draw)]
+        for of_numpy, of_torch in zip(drafts[0] + drafts[1], drafts[2] + drafts[3], strict=True):
+            assert of_numpy.tree == of_torch.tree
+            for mine, theirs in zip(of_numpy.receipts, of_torch.receipts, strict=True):
+                assert type(mine) is type(theirs)
+                if hasattr(mine, "probs"):
+                    np.testing.assert_allclose(mine.probs, theirs.probs.numpy(), atol=1e-5)
