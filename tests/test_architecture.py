@@ -42,7 +42,9 @@ OUTSIDE: dict[str, frozenset[str]] = {
     ),
     "drafters": frozenset({"numpy", "array_api_compat", "safetensors"}),
     "engine": frozenset({"numpy", "array_api_compat"}),
-    "training": frozenset({"numpy", "torch", "transformers", "safetensors", "accelerate", "rich"}),
+    "training": frozenset(
+        {"numpy", "torch", "transformers", "safetensors", "accelerate", "rich", "matplotlib"}
+    ),
     "profiling": frozenset({"numpy", "rich"}),
     "server": frozenset({"numpy", "starlette", "uvicorn", "pydantic"}),
 }

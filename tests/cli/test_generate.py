@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from slipstream.cli.generate import DRAFTERS, RULES
 from slipstream.cli.main import main
+from slipstream.drafters.registry import DRAFTERS as REGISTERED_DRAFTERS
+from slipstream.verification.registry import RULES as REGISTERED_RULES
 
 Generate = Callable[..., int]
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -41,6 +44,15 @@ def generate_json(generate: Generate, capsys: pytest.CaptureFixture[str]) -> Cal
         return json.loads(out)
 
     return run
+
+
+def test_the_help_names_every_drafter_and_every_rule() -> None:
+    assert set(re.findall(r"[a-z0-9-]+(?=:|,| or|$)", DRAFTERS)) == set(REGISTERED_DRAFTERS)
+    exact, _, lossy = RULES.partition("; LOSSY: ")
+    for names, is_exact in ((exact, True), (lossy, False)):
+        assert set(names.split(", ")) == {
+            name for name, rule in REGISTERED_RULES.items() if rule.exact is is_exact
+        }
 
 
 def feed_stdin(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:

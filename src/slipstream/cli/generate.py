@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from slipstream.engine.generation import Generation
     from slipstream.engine.prompts import Prompt
 
+# The registries would import numpy for the sake of a help text; a test compares.
+DRAFTERS = "prompt-lookup, draft:MODEL, medusa, eagle, eagle2, composite:A+B or none"
+RULES = "coupled, rejection, block, recursive, greedy_siblings; LOSSY: argmax_match, typical"
+
 _SAMPLING = SamplingParams()
 _SPECULATION = SpeculationConfig()
 _PLACE = EngineConfig()
@@ -41,9 +45,9 @@ def _option(name: str, default: Any, help: str, **more: Any) -> Callable[[Any], 
 )
 @click.option("--system", metavar="TEXT", help="A system message before the prompt.")
 @_option("--model", "smollm2-135m", "Built-in name, .gguf file, directory or hub id.")
-@_option("--drafter", _SPECULATION.drafter, "prompt-lookup, draft:MODEL, none, …")
+@_option("--drafter", _SPECULATION.drafter, f"What guesses: {DRAFTERS}.")
 @_option("--k", _SPECULATION.k, f"Drafted tokens per cycle, 0 to {MAX_DEPTH}.")
-@_option("--verify", _SPECULATION.verify, "Verification rule.")
+@_option("--verify", _SPECULATION.verify, f"Verification rule: {RULES}.")
 @_option("--temperature", _SAMPLING.temperature, "0 is greedy.")
 @_option("--top-k", _SAMPLING.top_k, "Keep the k most likely tokens; 0 keeps all.")
 @_option("--top-p", _SAMPLING.top_p, "Keep the smallest set of this probability.")

@@ -1,7 +1,7 @@
 """A progress bar for what may take a while before the first token: fetching, reading, packing.
 
-Drawn on stderr, and on a terminal only; elsewhere one line says what takes so long. Nothing is drawn,
-and nothing imported, for loads that are over soon.
+Drawn on stderr, and on a terminal only; elsewhere one line says what takes so long. Nothing is
+drawn, and nothing imported, for loads that are over soon.
 """
 
 from __future__ import annotations
