@@ -32,7 +32,7 @@ def rescan(text: list[int], depth: int, min_ngram: int, max_ngram: int) -> list[
         for start in range(len(text) - 1, n - 1, -1):
             if text[start - n : start] == text[len(text) - n :]:
                 extended = list(text)
-                for i in range(depth):
+                for i in range(depth if n == max_ngram else min(depth, 2 * n - 1)):
                     extended.append(extended[start + i])
                 return extended[len(text) :]
     return []
@@ -59,7 +59,14 @@ def test_a_period_is_continued_past_the_end_of_the_text() -> None:
     assert draft_of(PromptLookup(), sequence_of([9, 1, 2, 3, 1, 2, 3, 1, 2]), 7) == [
         3, 1, 2, 3, 1, 2, 3,
     ]  # fmt: skip
-    assert draft_of(PromptLookup(), sequence_of([5, 5, 5]), 4) == [5, 5, 5, 5]
+    assert draft_of(PromptLookup(), sequence_of([5] * 5), 4) == [5, 5, 5, 5]
+
+
+def test_a_short_match_drafts_less() -> None:
+    text = [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    for matched, drafted in [(1, 1), (2, 3), (3, 5), (4, 6)]:  # 4 is the longest: the whole budget
+        sequence = sequence_of([*range(20, 30), *text, 10, 11, *text[:matched]])
+        assert draft_of(PromptLookup(), sequence, 6) == [*text, 10, 11][matched : matched + drafted]
 
 
 def test_the_budget_is_never_crossed() -> None:
