@@ -69,7 +69,9 @@ def children(
     return chosen + race(rest, noise.draft(depth, row)), TopThenSampled(rest)
 
 
-def propose(drafter: Law, context: tuple[int, ...], shape: Shape, draw: DrawMethod, noise: Any):
+def propose(
+    drafter: Law, context: tuple[int, ...], shape: Shape, draw: DrawMethod, noise: Any
+) -> Draft:
     """Grow a draft level by level."""
     tokens: list[int] = []
     parents: list[int] = []

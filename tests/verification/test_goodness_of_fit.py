@@ -131,6 +131,5 @@ def by_position(seed: int, start: int) -> NoiseByPosition:
 
 
 def test_block_with_noise_not_keyed_by_cycle_fails() -> None:
-    seeds = range(130)
-    assert measure("block", chain(4), seeds, OTHER, cycle_noise=by_position).rejected
-    assert not measure("block", chain(4), seeds, OTHER).rejected
+    """Redrafted tokens that block verification has looked at before: a small bias, but seen."""
+    assert measure("block", chain(4), range(100), OTHER, cycle_noise=by_position).rejected

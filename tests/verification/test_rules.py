@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstream.errors import InvalidInput, UnknownName
+from slipstream.errors import InvalidInput, UnknownName, VocabularyMismatch
 from slipstream.sampling.noise import Noise
 from slipstream.sampling.race import race
 from slipstream.types import (
@@ -228,6 +228,14 @@ def test_a_receipt_that_cannot_have_given_its_token_is_refused(name: str) -> Non
     draft = Draft.chain([1], [Sampled(np.array([1.0, 0.0], np.float32))])
     with pytest.raises(InvalidInput, match="not the distribution"):
         get_rule(name).verify(draft, [p, p], Noise(0).cycle(0))
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_a_receipt_of_another_vocabulary_is_refused(name: str) -> None:
+    p, q = np.full(4, 0.25, np.float32), np.full(5, 0.2, np.float32)
+    kind = Sampled if Sampled in RULES[name].receipts else TopThenSampled
+    with pytest.raises(VocabularyMismatch, match="over 5 tokens"):
+        get_rule(name).verify(Draft.chain([1], [kind(q)]), [p, p], Noise(0).cycle(0))
 
 
 def test_equal_siblings_are_refused() -> None:

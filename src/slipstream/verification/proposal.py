@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array_api_compat import array_namespace
 
-from slipstream.errors import InvalidInput
+from slipstream.errors import InvalidInput, VocabularyMismatch
 from slipstream.types import Array, PointMass, Receipt, TopThenSampled
 
 
@@ -52,10 +52,18 @@ def alpha(probs_V: Array, receipt: Receipt, children: tuple[int, ...]) -> float:
 
     Children chosen without randomness cover p(children); beside them, a sampled one covers
     min(p, q), its q being zero on them. See :class:`slipstream.types.Verdict`.
+
+    Raises:
+        VocabularyMismatch: p and q are of different sizes.
     """
     xp = array_namespace(probs_V)
     if isinstance(receipt, PointMass):
         return min(1.0, sum(float(probs_V[token]) for token in children))
+    if receipt.probs.shape != probs_V.shape:
+        raise VocabularyMismatch(
+            f"a receipt over {receipt.probs.shape[0]} tokens can't be judged by a target of"
+            f" {probs_V.shape[0]}"
+        )
     covered = float(xp.sum(xp.minimum(probs_V, receipt.probs)))
     if isinstance(receipt, TopThenSampled):
         covered += sum(float(probs_V[token]) for token in children[:-1])
