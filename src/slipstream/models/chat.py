@@ -1,25 +1,20 @@
 """Chat templates: a conversation to text, by the model's own jinja2 source in a sandbox.
 
-Gives what ``apply_chat_template`` of transformers gives for text conversations: the same whitespace
-rules, filters, functions and tags. The source comes with a model from anywhere, so it runs in
-jinja2's immutable sandbox, on plain data only. Knows no tokenizer.
+Gives what ``apply_chat_template`` of transformers gives for text conversations. The source comes
+with a model from anywhere, so it sees plain data only. Knows no tokenizer; jinja2 is imported with
+the first conversation.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from functools import cached_property
-from typing import Any
-
-import jinja2
-import jinja2.ext
-import jinja2.nodes
-import jinja2.parser
-import jinja2.sandbox
+from typing import TYPE_CHECKING, Any
 
 from slipstream.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import jinja2
 
 
 class ChatTemplate:
@@ -64,28 +59,9 @@ class ChatTemplate:
 
     @cached_property
     def _compiled(self) -> jinja2.Template:
-        environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-            trim_blocks=True,
-            lstrip_blocks=True,
-            extensions=[_GenerationTag, jinja2.ext.loopcontrols],
-        )
-        environment.filters["tojson"] = _tojson
-        environment.globals["raise_exception"] = _raise_exception
-        environment.globals["strftime_now"] = _strftime_now
-        try:
-            return environment.from_string(self.source)
-        except jinja2.TemplateError as error:
-            raise InvalidInput(f"the model's chat template is broken: {error}") from error
+        from slipstream.models.chat_sandbox import compile_template
 
-
-class _GenerationTag(jinja2.ext.Extension):
-    """``{% generation %}`` … ``{% endgeneration %}`` marks what to train on; here only a frame."""
-
-    tags = {"generation"}  # noqa: RUF012 (jinja2's interface)
-
-    def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return compile_template(self.source)
 
 
 def _checked(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -110,16 +86,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return str.__str__(value)
     raise InvalidInput(f"messages may hold text, numbers, lists and dictionaries, not {value!r}")
-
-
-def _tojson(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
-    # jinja2's own filter escapes HTML characters, which models were never trained on.
-    return json.dumps(value, ensure_ascii=ensure_ascii, **options)
-
-
-def _raise_exception(message: str) -> None:
-    raise jinja2.TemplateError(message)
-
-
-def _strftime_now(format: str) -> str:
-    return datetime.now().strftime(format)

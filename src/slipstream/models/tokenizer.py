@@ -96,6 +96,12 @@ class Tokenizer:
         """The id of a token as the vocabulary spells it, None if there is none."""
         return self._backend.token_to_id(token)
 
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        """Tokens that :meth:`decode` skips unless told otherwise."""
+        added = self._backend.get_added_tokens_decoder()
+        return frozenset(id for id, token in added.items() if token.special)
+
     @property
     def has_chat_template(self) -> bool:
         """Whether ``render`` can be called."""
@@ -164,6 +170,8 @@ class TextStream:
 
     def push(self, token_id: int) -> str:
         """The text that this token completes; may be empty."""
+        if self._skip_special and token_id in self._tokenizer.special_ids:
+            return ""  # and no longer window, should they come in a row
         self._open.append(token_id)
         text = self._decode()
         # A character whose last bytes are still to come decodes to U+FFFD.
