@@ -58,7 +58,7 @@ class HuggingFaceModel:
 
     def __init__(self, model: transformers.PreTrainedModel, *, name: str | None = None) -> None:
         config = model.config.get_text_config()
-        self._max_context = context_limit(model)
+        max_context = context_limit(model)
         self._model = model.eval()
         self._head = model.get_output_embeddings()
         self._blocks = blocks(model, config.num_hidden_layers)
@@ -67,7 +67,7 @@ class HuggingFaceModel:
             vocab_size=config.vocab_size,
             hidden_size=config.hidden_size,
             num_layers=config.num_hidden_layers,
-            max_context=self._max_context,
+            max_context=max_context,
             fingerprint=fingerprint(model),
         )
         self._cache_argument = cache_argument(model)
@@ -115,7 +115,7 @@ class HuggingFaceModel:
             ) from error
         try:
             model = model.to(place)
-        except (RuntimeError, AssertionError) as error:  # a device that this torch doesn't have
+        except (RuntimeError, AssertionError, ValueError) as error:  # torch doesn't have it
             raise InvalidInput(f"can't use device {str(place)!r}: {_first_line(error)}") from error
         return cls(model, name=str(Path(path_or_id, gguf_file) if gguf_file else path_or_id))
 
