@@ -2,7 +2,7 @@
 # Both build what they need into .venv once and are quick from then on. `make help` lists the rest.
 
 PYTHON ?= python3
-PROMPT ?= Write a limerick about a compiler that dreams of being a poet.
+PROMPT ?= Write a Python function for each of the four basic operations: add, subtract, multiply, divide.
 ARGS ?=
 
 VENV := .venv
@@ -19,8 +19,8 @@ INSTALLED_DEV := $(VENV)/.stamp-dev
 .PHONY: run test lint check bench sanitize clean help
 .DEFAULT_GOAL := help
 
-run: $(INSTALLED) ## Generate from PROMPT="…" with the built-in model (ARGS="…" for more options)
-	@$(BIN)/slipstream generate $(ARGS) -- "$$PROMPT"
+run: $(INSTALLED) ## Generate from PROMPT="…" with the built-in model (ARGS="…" instead of --compare)
+	@$(BIN)/slipstream generate $(or $(ARGS),--compare) -- "$$PROMPT"
 
 test: $(INSTALLED_DEV) ## Run the test suite
 	@$(BIN)/python -m pytest $(ARGS)
