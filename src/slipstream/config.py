@@ -17,6 +17,9 @@ from slipstream.errors import InvalidInput, UnknownName
 MAX_DEPTH: Final = 64
 """Most tokens a chain may draft in one cycle."""
 
+MAX_NODES: Final = 512
+"""Most tokens a tree may draft in one cycle."""
+
 
 Config = TypeVar("Config", bound="_Config")
 
@@ -152,18 +155,24 @@ class SpeculationConfig(_Config):
         drafter: a registered name, optionally with an argument (``draft:PATH``); ``none`` is
             plain decoding.
         k: drafted depth, tokens per cycle; 0 is plain decoding through the same loop.
+        nodes: most drafted tokens per cycle, in a tree if more than k; None leaves it to the
+            drafter.
         verify: name of the verification rule.
 
     Raises:
-        InvalidInput: k outside [0, 64]. Unknown names are refused by their registries.
+        InvalidInput: k outside [0, 64] or nodes outside [0, 512]. Unknown names are refused by
+            their registries.
     """
 
     drafter: str = "prompt-lookup"
     k: int = 5
+    nodes: int | None = None
     verify: str = "coupled"
 
     def __post_init__(self) -> None:
         _whole("k", self.k, 0, MAX_DEPTH)
+        if self.nodes is not None:
+            _whole("nodes", self.nodes, 0, MAX_NODES)
 
 
 @dataclass(frozen=True, kw_only=True)

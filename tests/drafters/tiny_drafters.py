@@ -70,3 +70,48 @@ def write_drafter(
     config = config_for(target, architecture, **changes)
     save_drafter(path, config, random_tensors(config, seed=seed, optional=optional), vocabulary)
     return path
+
+
+class Tame:
+    """A model whose blocks add little, so that the next token hangs on the last one most of all.
+
+    Its features are nearly the normed embeddings of the tokens, which a drafter can know without
+    training: drafters of it are accepted often, and still not always.
+    """
+
+    def __init__(self, model: Checkpoint, scale: float = 0.35) -> None:
+        self._model, self._scale = model, scale
+        self.name = f"tame-{model.name}"
+        self.config, self.tokenizer = model.config, model.tokenizer
+        self.fingerprint = f"{model.fingerprint}-{scale}"
+        self.names = model.names
+        self.stored = model.stored
+
+    def tensor(self, name: str) -> Any:
+        tensor = self._model.tensor(name)
+        return (
+            tensor * np.float32(self._scale)
+            if name.endswith(("o_proj.weight", "down_proj.weight"))
+            else tensor
+        )
+
+
+def write_good_eagle(path: Path, target: Checkpoint, **options: Any) -> Path:
+    """An EAGLE drafter that takes f_{t+1} for the normed embedding of x_{t+1}; see Tame."""
+    config = config_for(target, "eagle")
+    hidden = config.target.hidden_size
+    tensors = random_tensors(config, optional=True)
+    tensors = {name: tensor * np.float32(0.1) for name, tensor in tensors.items()}
+    tensors["fc.weight"] = np.concatenate([np.eye(hidden), np.zeros((hidden, hidden))], axis=1)
+    tensors["fc.weight"] = tensors["fc.weight"].astype(np.float32)
+    tensors["model.norm.weight"] = target.tensor("model.norm.weight")
+    save_drafter(path, config, tensors, **options)
+    return path
+
+
+def write_good_draft(path: Path, target: Checkpoint, **options: Any) -> Path:
+    """A draft model of the target's first block and final norm."""
+    config = config_for(target, "draft")
+    tensors = {name: target.tensor(name) for name in expected_shapes(config)[0]}
+    save_drafter(path, config, tensors, **options)
+    return path

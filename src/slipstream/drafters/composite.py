@@ -62,6 +62,8 @@ class Composite:
         sources: in order of cost; all but the last should choose, not sample.
     """
 
+    trees = True
+
     def __init__(self, sources: Sequence[Drafter]) -> None:
         assert sources
         self._sources = sources

@@ -189,15 +189,21 @@ class DraftModel(Stateless):
 
 
 def load_draft_model(spec: str, context: DrafterContext) -> DraftModel:
-    """Load a draft model by name or path, as a target is loaded.
+    """Load a draft model by name or path, as a target is loaded, or a distilled one of ours.
 
     Raises:
         VocabularyMismatch: it doesn't speak the target's tokens.
         Unsupported: it only runs in torch, and the target doesn't.
         ModelError, InvalidInput: see :func:`slipstream.models.loader.load_model`.
     """
+    from slipstream.drafters.learned import load_draft_network
     from slipstream.models.loader import load_model
 
+    if (network := load_draft_network(spec, context)) is not None:
+        width = network.info.vocab_size
+        return DraftModel(
+            network, SharedVocabulary(min(context.tokenizer.vocab_size, width), width)
+        )
     # Receipts meet the target's rows in one computation: arrays of one kind, on one device.
     device = getattr(context.target, "device", None)
     config = context.config

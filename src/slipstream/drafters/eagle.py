@@ -72,6 +72,7 @@ class Eagle:
     """
 
     features = FeatureRequest(last=True)
+    trees = True
 
     def __init__(self, name: str, network: EagleNetwork, grow: GrowthFactory) -> None:
         self.name = name

@@ -16,6 +16,7 @@ from slipstream.drafters.network import Operators, SharedWeights, operators_for,
 from slipstream.errors import InvalidInput, UnsupportedModel
 
 if TYPE_CHECKING:
+    from slipstream.drafters.draft_network import DraftNetwork
     from slipstream.drafters.registry import DrafterContext
 
 
@@ -48,6 +49,19 @@ def load_learned(spec: str, architecture: Architecture, context: DrafterContext)
             f"use it as {found}:{checkpoint.path}"
         )
     return Learned(checkpoint, shared_weights(context.target), operators_for(context.target))
+
+
+def load_draft_network(spec: str, context: DrafterContext) -> DraftNetwork | None:
+    """The distilled decoder that a directory or shipped name holds; None if it names no drafter.
+
+    Raises:
+        ModelError, VocabularyMismatch, Unsupported: see :func:`load_learned`.
+    """
+    if spec in shipped_drafters() or is_drafter(Path(spec).expanduser()):
+        from slipstream.drafters.draft_network import DraftNetwork
+
+        return DraftNetwork(*load_learned(spec, "draft", context))
+    return None
 
 
 def shipped_drafters() -> dict[str, Path]:

@@ -37,6 +37,7 @@ class Medusa:
     """
 
     name = "medusa"
+    trees = True
     features = FeatureRequest(last=True)
 
     def __init__(

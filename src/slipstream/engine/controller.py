@@ -31,14 +31,22 @@ class FixedDepth:
 
     Args:
         k: drafted depth; 0 is plain decoding.
+        nodes: most nodes of the tree; None is k, which makes it a chain.
     """
 
-    def __init__(self, k: int) -> None:
+    def __init__(self, k: int, nodes: int | None = None) -> None:
         self._k = k
+        self._nodes = k if nodes is None else nodes
 
     def budgets(self, requests: Sequence[Request]) -> list[Budget]:
-        depths = (min(self._k, request.room) for request in requests)
-        return [Budget(depth=depth, nodes=depth) for depth in depths]
+        depths = [min(self._k, request.room) for request in requests]
+        chains = self._nodes <= self._k
+        return [
+            Budget(
+                depth=depth, nodes=min(self._nodes, depth) if chains or not depth else self._nodes
+            )
+            for depth in depths
+        ]
 
     def update(self, request: Request, draft: Draft) -> None:
         """A fixed depth learns nothing."""

@@ -94,10 +94,12 @@ def _judge(
     rule: VerificationRule, request: Request, draft: Draft, logits_RV: Array
 ) -> tuple[int, ...]:
     """Verify a draft and append what was kept; returns the accepted nodes that were kept."""
-    state = request.state
+    state, start = request.state, request.state.length
     rows = ProcessedRows(logits_RV, state.params, state, draft.tree)
-    verdict = rule.verify(draft, rows, request.noise.cycle(state.length))
+    verdict = rule.verify(draft, rows, request.noise.cycle(start))
     kept = request.emit(draft, verdict, logits_RV)
+    if request.trace is not None:
+        request.trace.add_cycle(start, state.tokens[start - 1], draft, verdict, rows, kept)
     return verdict.path[: kept - 1] if kept <= len(verdict.path) else verdict.path
 
 

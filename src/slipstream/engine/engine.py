@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast, overload
+from typing import Any, Final, cast, overload
 
 from slipstream.config import EngineConfig, SamplingParams, SpeculationConfig
 from slipstream.drafters.base import Drafter
@@ -21,12 +21,16 @@ from slipstream.engine.generation import Generation
 from slipstream.engine.prompts import Prompt, encode_prompt, is_batch
 from slipstream.engine.request import Piece, Request
 from slipstream.engine.scheduler import Scheduler
+from slipstream.engine.trace import Trace
 from slipstream.errors import InvalidInput, PromptTooLong
 from slipstream.models.base import TargetModel
 from slipstream.models.loader import LoadedModel, load_model
 from slipstream.models.tokenizer import Tokenizer
 from slipstream.types import SequenceState
 from slipstream.verification.registry import get_rule
+
+TREE_NODES: Final = 12
+"""Drafted tokens per cycle of drafters of trees, unless told otherwise."""
 
 
 class Engine:
@@ -39,6 +43,8 @@ class Engine:
         drafter: a registered name such as ``prompt-lookup``, ``draft:PATH``, ``none``; or a
             :class:`Drafter`.
         k: drafted depth, tokens per cycle.
+        nodes: most drafted tokens per cycle; more than k allows trees. None leaves it to the
+            drafter: 12 where it drafts trees, else k.
         verify: the verification rule's name.
         config: backend, precision, threads, batch size.
         progress: called with (what, done, total) while a model loads.
@@ -69,13 +75,14 @@ class Engine:
         tokenizer: Tokenizer | Any | None = None,
         drafter: str | Drafter = "prompt-lookup",
         k: int = 5,
+        nodes: int | None = None,
         verify: str = "coupled",
         config: EngineConfig | None = None,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> None:
         self.config = config or EngineConfig()
         named = drafter if isinstance(drafter, str) else drafter.name
-        self.speculation = SpeculationConfig(drafter=named, k=k, verify=verify)
+        self.speculation = SpeculationConfig(drafter=named, k=k, nodes=nodes, verify=verify)
         self.rule = get_rule(verify)
         loaded = _loaded(model, tokenizer, self.config, progress)
         self.model = loaded.target
@@ -86,7 +93,7 @@ class Engine:
             )
             drafter = make_drafter(drafter, context)
         self.drafter = drafter
-        self._controller: Controller = FixedDepth(k)
+        self._controller: Controller = FixedDepth(k, self._nodes())
         self._next_uid = 0
 
     @overload  # a string is also a sequence of strings, so the two overlap; a string is one prompt
@@ -141,19 +148,39 @@ class Engine:
         return [self._result(request) for request in requests]
 
     def stream(
-        self, prompt: Prompt, params: SamplingParams | None = None, *, chat: bool = False
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        chat: bool = False,
+        trace: Trace | None = None,
     ) -> Stream:
         """Decode one prompt piece by piece; see :meth:`generate` for arguments and errors.
 
         Pieces hold text that is certain: none is ever taken back. Closing or dropping the stream
-        frees the request.
+        frees the request. A :class:`~slipstream.engine.trace.Trace` records every cycle's tree.
         """
         request = self._request(prompt, params or SamplingParams(), chat)
+        request.trace = trace
         return Stream(self._run([request]), lambda: self._result(request))
 
     def encode(self, prompt: Prompt, *, chat: bool = False) -> list[int]:
         """Token ids of a prompt as :meth:`generate` would feed them."""
         return encode_prompt(self.tokenizer, prompt, chat=chat)
+
+    def _nodes(self) -> int:
+        """Most drafted tokens per cycle."""
+        k, nodes = self.speculation.k, self.speculation.nodes
+        trees = self.rule.trees and self.model.capabilities.trees
+        if nodes is None:
+            return TREE_NODES if trees and k > 0 and getattr(self.drafter, "trees", False) else k
+        if nodes > k and not trees:
+            what = "backend runs" if self.rule.trees else f"rule {self.rule.name!r} judges"
+            raise InvalidInput(
+                f"nodes={nodes} with k={k} asks for trees, but this {what} chains only: "
+                f"valid are nodes up to {k}"
+            )
+        return nodes
 
     def _request(self, prompt: Prompt, params: SamplingParams, chat: bool) -> Request:
         tokens = self.encode(prompt, chat=chat)

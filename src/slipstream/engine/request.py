@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 
 from slipstream.engine.output_text import OutputText
 from slipstream.engine.stats import RequestStats
+from slipstream.engine.trace import Trace
 from slipstream.errors import SlipstreamError
 from slipstream.models.tokenizer import Tokenizer
 from slipstream.sampling.logprobs import TokenLogprob, token_logprob
@@ -47,12 +48,14 @@ class Request:
         tokenizer: decodes the output.
         end_tokens: token ids that end it.
         max_context: most tokens that its sequence may hold.
+        trace: told of every verdict.
     """
 
     state: SequenceState
     tokenizer: Tokenizer
     end_tokens: frozenset[int]
     max_context: int
+    trace: Trace | None = None
     handle: int | None = None
     stats: RequestStats = field(default_factory=RequestStats)
     finish_reason: FinishReason | None = None
