@@ -1,0 +1,72 @@
+"""From the name of an architecture to a network at its starting point, and what its file will say.
+
+The defaults here are the recipe of the shipped drafters. Knows no loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+from slipstream.drafters.checkpoint_config import Architecture, DrafterConfig
+from slipstream.errors import InvalidInput
+from slipstream.training.corpus import Corpus
+from slipstream.training.distillation import Objective
+from slipstream.training.draft_model import DraftNetwork, llama_config
+from slipstream.training.eagle import EagleNetwork
+from slipstream.training.medusa import MedusaNetwork
+from slipstream.training.networks import Network
+from slipstream.training.target import FrozenTarget
+
+_FIT_BATCHES = 40
+
+
+def default_layers(target: FrozenTarget) -> tuple[int, ...]:
+    """What a draft model starts from: the first three blocks, which read, and the last one."""
+    count = llama_config(target).num_layers
+    return tuple(sorted({*range(min(3, count)), count - 1}))
+
+
+def make_network(
+    architecture: Architecture,
+    target: FrozenTarget,
+    corpus: Corpus,
+    *,
+    layers: Sequence[int] = (),
+    heads: int = 4,
+) -> Network:
+    """A network where its training begins.
+
+    Args:
+        layers: of a ``draft``, which blocks to start from; :func:`default_layers` if empty.
+        heads: of a ``medusa``.
+
+    Raises:
+        InvalidInput: layers the target hasn't got, or too few heads.
+    """
+    if architecture == "draft":
+        return DraftNetwork.from_target(target, layers or default_layers(target))
+    if architecture == "medusa":
+        if heads < 1:
+            raise InvalidInput(f"a medusa drafter needs at least one head, not {heads}")
+        return MedusaNetwork(heads, target.identity.hidden_size)
+    return EagleNetwork.from_target(target, islice(corpus.batches(0), _FIT_BATCHES))
+
+
+def default_objective(architecture: Architecture, *, heads: int = 4) -> Objective:
+    """What each architecture minimises unless told otherwise."""
+    if architecture == "eagle":
+        return Objective(depths=3, noise=0.05, feature_weight=0.2, positions=192, others=2048)
+    depths = heads if architecture == "medusa" else 1
+    return Objective(depths=depths, feature_weight=0.0, positions=192, others=2048)
+
+
+def describe(network: Network, target: FrozenTarget, license: str) -> DrafterConfig:
+    """The configuration of the network's checkpoint."""
+    return DrafterConfig(
+        architecture=network.architecture,
+        target=target.identity,
+        layers=network.shape,
+        heads=network.head_count,
+        license=license,
+    )
