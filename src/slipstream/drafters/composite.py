@@ -30,13 +30,21 @@ if TYPE_CHECKING:
 _WORTH: Final = 0.1
 """A token that is accepted less often than this is not worth a row of the target's pass."""
 
+_FADING: Final = 0.9
+"""How much of its weight a cycle's record keeps with each further cycle."""
+
 
 @dataclass
 class _Record:
-    """How one source has fared in one request: tokens judged, tokens accepted."""
+    """How one source has fared in one request lately: tokens judged, tokens accepted."""
 
-    judged: int = 0
-    accepted: int = 0
+    judged: float = 0.0
+    accepted: float = 0.0
+
+    def add(self, judged: int, accepted: int) -> None:
+        """Take a cycle in; older ones fade, because a text turns from one thing to another."""
+        self.judged = _FADING * self.judged + judged
+        self.accepted = _FADING * self.accepted + accepted
 
     @property
     def rate(self) -> float:
@@ -121,9 +129,8 @@ class Composite:
             for index, draft in enumerate(request.drafts):
                 path = _follow(draft, emitted)
                 guessed_next = draft.receipt(path[-1] if path else ROOT) is not None
-                record = request.records[index]
-                record.accepted += len(path)
-                record.judged += min(len(path) + guessed_next, len(emitted))
+                judged = min(len(path) + guessed_next, len(emitted))
+                request.records[index].add(judged, len(path))
                 path = path[: len(seen.path)]
                 own[index].append(Observation(seen.sequence, seen.emitted, path, seen.features))
         for source, some in zip(self._sources, own, strict=True):

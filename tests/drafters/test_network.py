@@ -1,0 +1,167 @@
+"""Drafter networks in numpy: branches are blind to each other, and the formulas are the papers'."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from slipstream.drafters.checkpoint import load_drafter
+from slipstream.drafters.draft_network import DraftNetwork
+from slipstream.drafters.network import EagleNetwork, MedusaNetwork, operators_for, shared_weights
+from slipstream.drafters.numpy_operators import NumpyOperators
+from slipstream.errors import InvalidInput, PromptTooLong, Unsupported
+from slipstream.models.base import PREFIX, FeatureRequest, Rows, TargetModel
+from slipstream.models.checkpoint import Checkpoint
+from slipstream.models.reference import ReferenceModel
+from tests.drafters.tiny_drafters import write_drafter, write_good_draft
+from tests.engine.table_model import TableModel
+
+VOCABULARY = np.arange(0, 320, 3)
+
+
+@pytest.fixture(scope="module")
+def model(tiny_checkpoint: Checkpoint) -> ReferenceModel:
+    return ReferenceModel(tiny_checkpoint)
+
+
+@pytest.mark.parametrize("optional", [False, True])
+def test_eagle_rows_of_a_tree_equal_each_branch_alone(
+    tmp_path: Path, tiny_checkpoint: Checkpoint, model: ReferenceModel, optional: bool
+) -> None:
+    path = write_drafter(
+        tmp_path, tiny_checkpoint, "eagle", vocabulary=VOCABULARY, optional=optional
+    )
+    network = EagleNetwork(load_drafter(path), model, NumpyOperators())
+    rng = np.random.default_rng(0)
+    tokens, features = rng.integers(0, 320, 7), rng.normal(size=(7, 48)).astype(np.float32)
+    parents = np.array([PREFIX, 0, 0, 1, 2, 2, PREFIX])
+    prefix = Rows(np.zeros(3, np.int64), tokens[:3], np.arange(-1, 2), vectors=features[:3])
+
+    def after_prefix() -> int:
+        handle = network.open()
+        network.forward(
+            Rows(prefix.sequences + handle, tokens[:3], prefix.parents, None, features[:3])
+        )
+        network.commit(handle, [0, 1, 2])
+        return handle
+
+    handle = after_prefix()
+    whole = network.forward(Rows(np.full(7, handle), tokens, parents, None, features))
+    assert whole.logits.shape == (7, len(VOCABULARY))
+    for row in range(7):
+        path_to = [row]
+        while parents[path_to[0]] != PREFIX:
+            path_to.insert(0, int(parents[path_to[0]]))
+        alone = after_prefix()
+        rows = Rows.chain(alone, tokens[path_to].tolist())
+        output = network.forward(
+            Rows(rows.sequences, rows.tokens, rows.parents, None, features[path_to])
+        )
+        np.testing.assert_allclose(output.logits[-1], whole.logits[row], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(output.features[-1], whole.features[row], rtol=1e-4, atol=1e-4)  # type: ignore[index]
+        network.close(alone)
+
+
+def test_eagle_gives_logits_only_where_they_are_wanted(
+    tmp_path: Path, tiny_checkpoint: Checkpoint, model: ReferenceModel
+) -> None:
+    network = EagleNetwork(
+        load_drafter(write_drafter(tmp_path, tiny_checkpoint, "eagle")), model, NumpyOperators()
+    )
+    handle = network.open()
+    rows = Rows.chain(handle, [1, 2, 3])
+    wants = np.array([False, False, True])
+    output = network.forward(
+        Rows(rows.sequences, rows.tokens, rows.parents, wants, np.ones((3, 48), np.float32))
+    )
+    assert output.logits.shape == (1, 320) and output.features.shape == (3, 48)  # type: ignore[union-attr]
+
+
+def test_medusa_heads_are_the_papers(
+    tmp_path: Path, tiny_checkpoint: Checkpoint, model: ReferenceModel
+) -> None:
+    checkpoint = load_drafter(
+        write_drafter(tmp_path, tiny_checkpoint, "medusa", vocabulary=VOCABULARY)
+    )
+    network = MedusaNetwork(checkpoint, model, NumpyOperators())
+    features = np.random.default_rng(0).normal(size=(2, 48)).astype(np.float32)
+    logits = network.forward(features, 2)
+    assert logits.shape == (2, 2, len(VOCABULARY)) and len(network) == 3
+    head = tiny_checkpoint.tensor("model.embed_tokens.weight")[VOCABULARY]
+    for i in range(2):
+        inner = features @ checkpoint.tensor(f"heads.{i}.linear.weight").T
+        inner = inner + checkpoint.tensor(f"heads.{i}.linear.bias")
+        expected = (features + inner / (1 + np.exp(-inner))) @ head.T
+        np.testing.assert_allclose(logits[:, i], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_draft_of_all_the_targets_blocks_is_the_target(
+    tmp_path: Path, tiny_checkpoint: Checkpoint, model: ReferenceModel
+) -> None:
+    from slipstream.drafters.checkpoint import expected_shapes, save_drafter
+    from slipstream.drafters.checkpoint_config import LayerShape
+    from tests.drafters.tiny_drafters import config_for
+
+    layers = LayerShape.of(tiny_checkpoint.config, num_layers=3)
+    config = config_for(tiny_checkpoint, "draft", layers=layers)
+    tensors = {name: tiny_checkpoint.tensor(name) for name in expected_shapes(config)[0]}
+    save_drafter(tmp_path, config, tensors)
+    draft = DraftNetwork(load_drafter(tmp_path), model, NumpyOperators())
+    assert isinstance(draft, TargetModel)
+
+    tokens = [4, 9, 100, 7, 33]
+    theirs, ours = model.open(), draft.open()
+    expected = model.forward(Rows.chain(theirs, tokens)).logits
+    np.testing.assert_allclose(draft.forward(Rows.chain(ours, tokens)).logits, expected, atol=1e-4)
+    draft.commit(ours, [])
+    draft.prefill(ours, tokens[:3])
+    assert draft.length(ours) == 3
+    last = draft.forward(Rows.chain(ours, tokens[3:])).logits
+    np.testing.assert_allclose(last, expected[3:], atol=1e-4)
+    draft.truncate(ours, 1)
+    assert draft.length(ours) == 1
+
+
+def test_a_trimmed_draft_can_not_propose_what_it_lacks(
+    tmp_path: Path, tiny_checkpoint: Checkpoint, model: ReferenceModel
+) -> None:
+    full = DraftNetwork(
+        load_drafter(write_good_draft(tmp_path / "a", tiny_checkpoint)), model, NumpyOperators()
+    )
+    trimmed = DraftNetwork(
+        load_drafter(write_good_draft(tmp_path / "b", tiny_checkpoint, vocabulary=VOCABULARY)),
+        model,
+        NumpyOperators(),
+    )
+    one = full.forward(Rows.chain(full.open(), [1, 2])).logits
+    other = trimmed.forward(Rows.chain(trimmed.open(), [1, 2])).logits
+    assert one.shape == other.shape
+    np.testing.assert_allclose(other[:, VOCABULARY], one[:, VOCABULARY], atol=1e-5)
+    assert np.isneginf(np.delete(other, VOCABULARY, axis=1)).all()
+
+
+def test_a_draft_network_refuses_what_a_target_refuses(
+    tmp_path: Path, tiny_checkpoint: Checkpoint, model: ReferenceModel
+) -> None:
+    draft = DraftNetwork(
+        load_drafter(write_good_draft(tmp_path, tiny_checkpoint)), model, NumpyOperators()
+    )
+    handle = draft.open()
+    with pytest.raises(InvalidInput, match="outside the vocabulary"):
+        draft.forward(Rows.chain(handle, [1, 320]))
+    with pytest.raises(PromptTooLong):
+        draft.prefill(handle, [1] * 600)
+    assert draft.length(handle) == 0
+    with pytest.raises(Unsupported, match="no features"):
+        draft.forward(Rows.chain(handle, [1]), FeatureRequest(last=True))
+
+
+def test_a_target_that_lends_nothing_can_not_carry_a_learned_drafter(
+    model: ReferenceModel,
+) -> None:
+    assert shared_weights(model) is model
+    assert isinstance(operators_for(model), NumpyOperators)
+    with pytest.raises(Unsupported, match="doesn't share its embedding"):
+        shared_weights(TableModel(8, seed=0))
