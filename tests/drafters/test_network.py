@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from slipstream import kernels
+from slipstream.config import EngineConfig
 from slipstream.drafters.checkpoint import load_drafter
 from slipstream.drafters.draft_network import DraftNetwork
 from slipstream.drafters.network import EagleNetwork, MedusaNetwork, operators_for, shared_weights
@@ -162,6 +164,37 @@ def test_a_target_that_lends_nothing_can_not_carry_a_learned_drafter(
     model: ReferenceModel,
 ) -> None:
     assert shared_weights(model) is model
-    assert isinstance(operators_for(model), NumpyOperators)
+    assert isinstance(operators_for(model, EngineConfig()), NumpyOperators)
     with pytest.raises(Unsupported, match="doesn't share its embedding"):
         shared_weights(TableModel(8, seed=0))
+
+
+@pytest.mark.parametrize("optional", [False, True])
+def test_the_compiled_core_runs_the_same_networks(
+    tmp_path: Path, tiny_checkpoint: Checkpoint, model: ReferenceModel, optional: bool
+) -> None:
+    """With float32 weights it differs from numpy by rounding only; trees and trimming included."""
+    if not kernels.available():
+        return  # an installation without the core has nothing to compare
+    from slipstream.models.native import NativeModel
+
+    config = EngineConfig(weights="f32", threads=1)
+    native = NativeModel(tiny_checkpoint, config)
+    path = write_drafter(
+        tmp_path, tiny_checkpoint, "eagle", vocabulary=VOCABULARY, optional=optional
+    )
+    features = np.random.default_rng(0).normal(size=(5, 48)).astype(np.float32)
+    parents = np.array([PREFIX, 0, 0, 1, 2])
+    outputs = []
+    for lender in (model, native):
+        operators = operators_for(lender, config)
+        network = EagleNetwork(load_drafter(path), lender, operators)
+        handle = network.open()
+        network.forward(Rows(np.full(2, handle), np.array([7, 8]), parents[:2], None, features[:2]))
+        network.commit(handle, [0, 1])
+        rows = Rows(np.full(5, handle), np.arange(5) + 30, parents, None, features)
+        outputs.append(network.forward(rows))
+    reference, compiled = outputs
+    assert type(operators).__name__ == "NativeOperators"
+    np.testing.assert_allclose(compiled.logits, reference.logits, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(compiled.features, reference.features, rtol=1e-3, atol=1e-3)  # type: ignore[arg-type]

@@ -48,7 +48,8 @@ def load_learned(spec: str, architecture: Architecture, context: DrafterContext)
             f"{checkpoint.path} is a {found} drafter, not {architecture}; "
             f"use it as {found}:{checkpoint.path}"
         )
-    return Learned(checkpoint, shared_weights(context.target), operators_for(context.target))
+    operators = operators_for(context.target, context.config)
+    return Learned(checkpoint, shared_weights(context.target), operators)
 
 
 def load_draft_network(spec: str, context: DrafterContext) -> DraftNetwork | None:

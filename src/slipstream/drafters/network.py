@@ -16,6 +16,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from array_api_compat import array_namespace
 
+from slipstream.config import EngineConfig
 from slipstream.drafters.checkpoint import DrafterCheckpoint
 from slipstream.drafters.trimmed_vocabulary import TrimmedVocabulary
 from slipstream.errors import Unsupported
@@ -83,19 +84,15 @@ class Operators(Protocol):
         ...
 
 
-@runtime_checkable
-class OffersOperators(Protocol):
-    """A target whose backend runs drafters too; otherwise numpy does."""
-
-    def drafter_operators(self) -> Operators: ...
-
-
-def operators_for(target: TargetModel) -> Operators:
-    """The target's own operators, or numpy's."""
-    if isinstance(target, OffersOperators):
-        return target.drafter_operators()
+def operators_for(target: TargetModel, config: EngineConfig) -> Operators:
+    """The operators of the backend that runs the target; numpy's where it has none."""
     from slipstream.drafters.numpy_operators import NumpyOperators
+    from slipstream.models.native import NativeModel
 
+    if isinstance(target, NativeModel):
+        from slipstream.drafters.native_operators import NativeOperators
+
+        return NativeOperators(config)
     return NumpyOperators()
 
 

@@ -1,0 +1,78 @@
+"""A drafter's blocks as a stack, inside the model class of whatever backend runs the target.
+
+A target model that is fed with vectors and asked for hidden states *is* a stack of blocks. So
+nothing about transformers is written here: a checkpoint view with the drafter's blocks, a
+vocabulary of one unused token and, if it lacks one, a final norm that is never read, is opened with
+the backend's own model class. R rows, H hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from slipstream.models.base import FeatureRequest, Rows, TargetModel
+from slipstream.models.checkpoint import LlamaConfig, StoredTensor
+from slipstream.models.dequantize import dequantize
+from slipstream.models.layout import EMBEDDING, FINAL_NORM, tensor_shapes
+from slipstream.types import Array
+
+
+class BareBlocks:
+    """A checkpoint of blocks only; see :class:`slipstream.models.checkpoint.Checkpoint`.
+
+    Args:
+        config: of the blocks; its vocabulary and head are not used.
+        tensors: the drafter's tensors by name.
+        final_norm: whether ``model.norm.weight`` is among them.
+    """
+
+    def __init__(
+        self, config: LlamaConfig, tensors: Callable[[str], StoredTensor], *, final_norm: bool
+    ) -> None:
+        self.name, self.fingerprint = "drafter", ""
+        self.config = replace(config, vocab_size=1, tie_embeddings=True)
+        self._tensors, self._final_norm = tensors, final_norm
+
+    @property
+    def tokenizer(self) -> Any:
+        raise AssertionError("blocks read vectors, not text")
+
+    def names(self) -> Sequence[str]:
+        return list(tensor_shapes(self.config))
+
+    def stored(self, name: str) -> StoredTensor:
+        if name == EMBEDDING or (name == FINAL_NORM and not self._final_norm):
+            shape = tensor_shapes(self.config)[name]
+            return StoredTensor("f32", shape, np.ones(shape, np.float32))
+        return self._tensors(name)
+
+    def tensor(self, name: str) -> npt.NDArray[np.float32]:
+        return dequantize(self.stored(name))
+
+
+class BlockStack:
+    """A model of :class:`BareBlocks` as a :class:`slipstream.drafters.network.Stack`."""
+
+    def __init__(self, model: TargetModel, *, final_norm: bool) -> None:
+        self._model = model
+        self._last_block = model.info.num_layers - 1
+        self._final_norm = final_norm
+        self.open = model.open
+        self.close = model.close
+        self.length = model.length
+        self.commit = model.commit
+        self.truncate = model.truncate
+
+    def forward(self, rows: Rows) -> Array:
+        """(R, H) output of the last block, normed if the drafter has a final norm."""
+        layers = () if self._final_norm else (self._last_block,)
+        output = self._model.forward(
+            replace(rows, wants_logits=np.zeros(len(rows), np.bool_)),
+            FeatureRequest(last=self._final_norm, layers=layers),
+        )
+        return output.features if self._final_norm else output.layer_features[self._last_block]
