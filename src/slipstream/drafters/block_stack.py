@@ -1,16 +1,16 @@
 """A drafter's blocks as a stack, inside the model class of whatever backend runs the target.
 
 A target model that is fed with vectors and asked for hidden states *is* a stack of blocks. So
-nothing about transformers is written here: a checkpoint view with the drafter's blocks, a
-vocabulary of one unused token and, if it lacks one, a final norm that is never read, is opened with
-the backend's own model class. R rows, H hidden.
+nothing about transformers is written here: a checkpoint view with the drafter's blocks, a few
+made-up tokens (on which a backend may try itself out) and, if it lacks one, a final norm that is
+never read, is opened with the backend's own model class. R rows, H hidden.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,8 @@ from slipstream.models.checkpoint import LlamaConfig, StoredTensor
 from slipstream.models.dequantize import dequantize
 from slipstream.models.layout import EMBEDDING, FINAL_NORM, tensor_shapes
 from slipstream.types import Array
+
+_TOKENS: Final = 8
 
 
 class BareBlocks:
@@ -35,7 +37,7 @@ class BareBlocks:
         self, config: LlamaConfig, tensors: Callable[[str], StoredTensor], *, final_norm: bool
     ) -> None:
         self.name, self.fingerprint = "drafter", ""
-        self.config = replace(config, vocab_size=1, tie_embeddings=True)
+        self.config = replace(config, vocab_size=_TOKENS, tie_embeddings=True)
         self._tensors, self._final_norm = tensors, final_norm
 
     @property
@@ -46,9 +48,12 @@ class BareBlocks:
         return list(tensor_shapes(self.config))
 
     def stored(self, name: str) -> StoredTensor:
-        if name == EMBEDDING or (name == FINAL_NORM and not self._final_norm):
-            shape = tensor_shapes(self.config)[name]
-            return StoredTensor("f32", shape, np.ones(shape, np.float32))
+        if name == EMBEDDING:
+            made_up = np.random.default_rng(0).normal(size=(_TOKENS, self.config.hidden_size))
+            return StoredTensor("f32", made_up.shape, made_up.astype(np.float32))
+        if name == FINAL_NORM and not self._final_norm:
+            ones = np.ones(self.config.hidden_size, np.float32)
+            return StoredTensor("f32", ones.shape, ones)
         return self._tensors(name)
 
     def tensor(self, name: str) -> npt.NDArray[np.float32]:

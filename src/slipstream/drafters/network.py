@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, runtime_checkable
 
+import numpy as np
 from array_api_compat import array_namespace
 
 from slipstream.config import EngineConfig
@@ -93,6 +94,10 @@ def operators_for(target: TargetModel, config: EngineConfig) -> Operators:
         from slipstream.drafters.native_operators import NativeOperators
 
         return NativeOperators(config)
+    if hasattr(target, "device") and isinstance(target, SharedWeights):
+        from slipstream.drafters.torch_operators import TorchOperators
+
+        return TorchOperators(target.embed(np.zeros(1, np.int64)))
     return NumpyOperators()
 
 

@@ -13,7 +13,7 @@ shown, V vocabulary, H hidden.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +29,7 @@ from slipstream.models.base import (
     Capabilities,
     FeatureRequest,
     ForwardOutput,
+    IntArray,
     ModelInfo,
     Rows,
 )
@@ -210,6 +211,28 @@ class HuggingFaceModel:
     def truncate(self, sequence: int, length: int) -> None:
         self._ledger.truncate(sequence, length)
         self._slots.truncate(sequence, length)
+
+    def embed(self, tokens: IntArray) -> torch.Tensor:
+        """(R, H) float32 embeddings, for drafters that share them."""
+        with torch.no_grad():
+            embedded: torch.Tensor = self._model.get_input_embeddings()(self._tensor(tokens))
+        return embedded.float()
+
+    def head(self, ids: IntArray | None) -> Callable[[Array], torch.Tensor]:
+        """The LM head of some tokens or all, for drafters: (R, H) features to (R, v) logits.
+
+        Only the matrix and its bias: a scale or soft cap that the model adds behind them is not
+        in it, which can cost a drafter acceptance and nothing else.
+        """
+        picked = slice(None) if ids is None else self._tensor(np.asarray(ids, np.int64))
+        weight = self._head.weight.detach()[picked]
+        bias = None if self._head.bias is None else self._head.bias.detach()[picked]
+
+        def logits(features: Array) -> torch.Tensor:
+            inputs = torch.as_tensor(features, dtype=weight.dtype, device=weight.device)
+            return torch.nn.functional.linear(inputs, weight, bias).float()
+
+        return logits
 
     def _tensor(self, array: npt.NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(array).to(self.device, non_blocking=True)
