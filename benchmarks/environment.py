@@ -47,15 +47,14 @@ def _cpu() -> str:
 
 def _commit() -> str | None:
     """The checkout's commit, with a + if files differ from it; None outside a checkout."""
-    git = ["git", "-C", str(Path(__file__).parent)]
+    command = ["git", "describe", "--always", "--dirty=+"]
     try:
-        head = subprocess.run(
-            [*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True
+        found = subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
         )
-        dirty = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True)
     except OSError:
         return None
-    return (head.stdout.strip() + "+" * bool(dirty.stdout.strip())) or None
+    return found.stdout.strip() or None
 
 
 def _plain(value: object) -> object:

@@ -77,10 +77,8 @@ def against_transformers(
                 pad_token_id=0,
             )[0, len(prompt) :].tolist()
             if tuple(output) != ours:
-                pairs = zip(output, ours, strict=False)
-                at = next(
-                    (i for i, (a, b) in enumerate(pairs) if a != b), min(len(output), len(ours))
-                )
+                same = [a == b for a, b in zip(output, ours, strict=False)]
+                at = [*same, False].index(False)
                 logits = theirs(torch.tensor([prompt + output[:at]])).logits[0, -1]
                 best = torch.topk(logits, 2).values
                 different.append({"token": at, "margin": float(best[0] - best[1])})

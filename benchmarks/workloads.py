@@ -35,17 +35,17 @@ class Question:
 
 
 _REPORT = (
-    "The Harbour Street bridge was closed on Monday after an inspection found cracks in two of its "
-    "eleven supports. The city's engineer, Maria Oduya, said that the supports date from 1934 and "
-    "were last repaired in 1988. Buses are diverted over Mill Lane, which adds about twelve minutes "
+    "The Harbour Street bridge was closed on Monday after an inspection found cracks in two of "
+    "its eleven supports. The city's engineer, Maria Oduya, said that the supports date from 1934 and "
+    "were last repaired in 1988. Buses are diverted over Mill Lane, which adds twelve minutes "
     "to the journey. The council expects the repair to take nine weeks and to cost 1.4 million. "
     "Shop owners in Harbour Street fear for their Christmas trade and ask for a footbridge."
 )
 _MINUTES = (
     "Present: Lee, Amara, Jonas. The release was moved from the 4th to the 11th because the import "
     "of old accounts loses the time zone. Amara has a fix and needs two days for tests. Jonas will "
-    "write to the three customers who asked for the date. Lee pointed out that the price page still "
-    "shows last year's figures. Next meeting on Thursday at ten."
+    "write to the three customers who asked for the date. Lee pointed out that the price page "
+    "still shows last year's figures. Next meeting on Thursday at ten."
 )
 _CODE = (
     "def totals(rows):\n    out = {}\n    for r in rows:\n        if r['kind'] in out:\n"
@@ -83,13 +83,13 @@ QUESTIONS = tuple(
             f"Write a headline and a one-paragraph summary: {_REPORT} {_MINUTES}",
         ),
         "math": (
-            "A baker sells 14 loaves at 3 euros and 9 cakes at 12 euros. How much does she take in?",
+            "A baker sells 14 loaves at 3 euros and 9 cakes at 12 euros. What does she take in?",
             "If a train goes 180 km in 2.5 hours, how far does it go in 4 hours? Show each step.",
             "List the first twelve square numbers and the difference between neighbours.",
         ),
         "retrieval": (
             f"{_PASSAGES} Using the passages, answer: how do villages in the Atacama get water?",
-            f"{_REPORT} According to the text, how long will the repair take and what will it cost?",
+            f"{_REPORT} According to the text, how long will the repair take, and at what cost?",
             f"{_MINUTES} Who will write to the customers, and why?",
         ),
     }.items()
