@@ -36,7 +36,7 @@ class Question:
 
 _REPORT = (
     "The Harbour Street bridge was closed on Monday after an inspection found cracks in two of "
-    "its eleven supports. The city's engineer, Maria Oduya, said that the supports date from 1934 and "
+    "its eleven supports. The city's engineer, Maria Oduya, said that they date from 1934 and "
     "were last repaired in 1988. Buses are diverted over Mill Lane, which adds twelve minutes "
     "to the journey. The council expects the repair to take nine weeks and to cost 1.4 million. "
     "Shop owners in Harbour Street fear for their Christmas trade and ask for a footbridge."
