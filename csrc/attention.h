@@ -16,7 +16,7 @@ namespace SLIP_NS {
 template <bool wide>
 static inline F16 load_number(const uint8_t* base, int64_t index) {
   if constexpr (wide) return load(reinterpret_cast<const float*>(base) + index);
-  else return load_bf16(reinterpret_cast<const uint16_t*>(base) + index);
+  else return load_halves(reinterpret_cast<const uint16_t*>(base) + index);
 }
 
 // Scores of H queries against 16 neighbouring slots.
@@ -108,17 +108,20 @@ static void attend_all(const AttentionTask& t) {
 
 static void attend(const AttentionTask& t) { t.wide ? attend_all<true>(t) : attend_all<false>(t); }
 
-// Writes one key (transposed) or value of one slot into its page.
+// Writes one key (transposed) or value of one slot.
 static void store_cache(const float* x, uint8_t* base, int64_t slot, bool wide, bool value, int64_t n) {
   const int64_t at = slot % kPage;
   const int64_t start = value ? at * n : at / 16 * 16 * n + at % 16;
   const int64_t step = value ? 1 : 16;
-  if (wide) {
-    float* out = reinterpret_cast<float*>(base) + start;
-    for (int64_t i = 0; i < n; ++i) out[i * step] = x[i];
-  } else {
-    uint16_t* out = reinterpret_cast<uint16_t*>(base) + start;
-    for (int64_t i = 0; i < n; ++i) out[i * step] = float_to_bf16(x[i]);
+  float* floats = reinterpret_cast<float*>(base) + start;
+  uint16_t* halves = reinterpret_cast<uint16_t*>(base) + start;
+  for (int64_t i = 0; i < n; i += 16) {
+    uint16_t line[16];
+    if (!wide) store_halves(line, load(x + i));
+    for (int64_t j = 0; j < 16; ++j) {
+      if (wide) floats[(i + j) * step] = x[i + j];
+      else halves[(i + j) * step] = line[j];
+    }
   }
 }
 

@@ -263,7 +263,7 @@ void multiply(const Packed& packed, const std::string& isa, const std::string& a
     refuse("multiply: these activations don't go with these weights");
   }
   Inputs inputs;
-  inputs.shape(m.cols, rows, mode, kernels);
+  inputs.shape(m.cols, rows, mode, kernels, !integer, integer);
   inputs.view.rows = rows;
   nb::gil_scoped_release release;
   for (int64_t r = 0; r < rows; ++r) kernels.convert(inputs.view, mode, r, x.data() + r * m.cols, 0, m.cols);

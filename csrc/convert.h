@@ -1,8 +1,9 @@
-// Rows of activations on their way into a product: float32, bf16 pairs, or int8 with a scale a group.
+// Rows of activations on their way into a product: float32, bf16 pairs, or integers with a scale a group.
 //
-// int8 is symmetric, codes in [-127, 127], scale = largest magnitude / 127 for each row and group of 32,
-// as llama.cpp does it. The sums belong to the *rounded* activations, because they multiply the minima
-// (q4) and offsets (q8) of the weights.
+// Integers are symmetric, for each row and group of 32: int8 in [-127, 127], as llama.cpp has them, or
+// 16 bits in [-32767, 32767], which stand in for bf16 where there is no bf16 multiply, with a smaller
+// error. The sums belong to the *rounded* activations, because they multiply the minima (q4) and
+// offsets (q8) of the weights.
 #pragma once
 
 #include "kernels.h"
@@ -26,46 +27,50 @@ static inline void pair_up(const int32_t* upper, uint32_t* pairs) {
   }
 }
 
+// Codes of one group: the largest magnitude becomes `top`. Returns their sum.
+static inline int32_t quantise(F16 low, F16 high, int32_t top, int32_t* codes, float* scale) {
+  const float largest = max_lanes(max(absolute(low), absolute(high)));
+  *scale = largest / float(top);
+  const F16 inverse = set1(largest > 0.0f ? float(top) / largest : 0.0f);
+  store_ints(codes, round_to_ints(mul(low, inverse)));
+  store_ints(codes + 16, round_to_ints(mul(high, inverse)));
+  int32_t total = 0;
+  for (int i = 0; i < 32; ++i) {
+    // NaN and infinity arrive as the smallest integer: kept in range here, poisoned by the scale.
+    codes[i] = codes[i] < -top ? -top : codes[i] > top ? top : codes[i];
+    total += codes[i];
+  }
+  return total;
+}
+
 static void convert(const Activations& a, Mode mode, int64_t row, const float* x, int64_t first, int64_t last) {
   for (int64_t k = first; k < last; k += kGroup) {
     const int64_t group = row * a.group_stride + k / kGroup;
-    F16 low = load(x + k - first), high = load(x + k - first + 16);
-    if (mode == Mode::int8) {
-      const float largest = max_lanes(max(absolute(low), absolute(high)));
-      const float scale = largest / 127.0f;
-      const F16 inverse = set1(largest > 0.0f ? 127.0f / largest : 0.0f);
-      int32_t codes[32];
-      store_ints(codes, round_to_ints(mul(low, inverse)));
-      store_ints(codes + 16, round_to_ints(mul(high, inverse)));
-      int32_t total = 0;
-      int8_t* out = a.codes + row * a.stride + k;
-      for (int i = 0; i < 32; ++i) {
-        // NaN and infinity arrive here as the smallest integer: kept in range, poisoned by the scale.
-        const int32_t code = codes[i] < -127 ? -127 : codes[i] > 127 ? 127 : codes[i];
-        out[i] = int8_t(code);
-        total += code;
-        codes[i] = int32_t(uint32_t(code) << 16);
-      }
-      if (a.wide) {
-        for (int o = 0; o < 4; ++o) pair_up(codes + 8 * o, a.wide + row * (a.stride / 2) + k / 2 + 4 * o);
-      }
-      a.scales[group] = scale;
-      a.code_sums[group] = total;
-      a.sums[group] = scale * float(total);
-      continue;
+    const F16 low = load(x + k - first), high = load(x + k - first + 16);
+    if (a.values) {
+      store(a.values + row * a.stride + k, low);
+      store(a.values + row * a.stride + k + 16, high);
     }
-    if (mode == Mode::bf16 && kBf16Dot) {
+    if (a.pairs) {
       int32_t upper[32];
       store_ints(upper, rounded_bf16(low));
       store_ints(upper + 16, rounded_bf16(high));
       for (int o = 0; o < 4; ++o) pair_up(upper + 8 * o, a.pairs + row * (a.stride / 2) + k / 2 + 4 * o);
-      low = as_floats(load_ints(upper));
-      high = as_floats(load_ints(upper + 16));
-    } else {
-      store(a.values + row * a.stride + k, low);
-      store(a.values + row * a.stride + k + 16, high);
+      a.sums[group] = sum_lanes(add(as_floats(load_ints(upper)), as_floats(load_ints(upper + 16))));
     }
-    a.sums[group] = sum_lanes(add(low, high));
+    if (a.scales) {
+      int32_t codes[32];
+      const int32_t total = quantise(low, high, mode == Mode::int8 ? 127 : 32767, codes, a.scales + group);
+      a.code_sums[group] = total;
+      a.sums[group] = a.scales[group] * float(total);
+      if (a.codes) {
+        for (int i = 0; i < 32; ++i) a.codes[row * a.stride + k + i] = int8_t(codes[i]);
+      }
+      if (a.wide) {
+        for (int i = 0; i < 32; ++i) codes[i] = int32_t(uint32_t(codes[i]) << 16);
+        for (int o = 0; o < 4; ++o) pair_up(codes + 8 * o, a.wide + row * (a.stride / 2) + k / 2 + 4 * o);
+      }
+    }
   }
 }
 

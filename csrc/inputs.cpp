@@ -3,7 +3,7 @@
 
 namespace slip {
 
-void Inputs::shape(int64_t cols, int64_t rows, Mode mode, const Kernels& kernels) {
+void Inputs::shape(int64_t cols, int64_t rows, Mode mode, const Kernels& kernels, bool floats, bool codes) {
   if (rows <= capacity) return;
   const int64_t stride = cols + 32, group_stride = round_up(cols / kGroup + 1, 16);
   capacity = rows;
@@ -11,26 +11,18 @@ void Inputs::shape(int64_t cols, int64_t rows, Mode mode, const Kernels& kernels
   view.cols = cols;
   view.stride = stride;
   view.group_stride = group_stride;
-  sums_.resize(rows * group_stride);
-  view.sums = sums_.data();
-  if (mode == Mode::int8) {
-    codes_.resize(rows * stride);
-    scales_.resize(rows * group_stride);
-    code_sums_.resize(rows * group_stride);
-    view.codes = codes_.data();
-    view.scales = scales_.data();
-    view.code_sums = code_sums_.data();
-    if (!kernels.bf16_dot) {
-      wide_.resize(rows * stride / 2);
-      view.wide = wide_.data();
-    }
-  } else if (mode == Mode::bf16 && kernels.bf16_dot) {
-    pairs_.resize(rows * stride / 2);
-    view.pairs = pairs_.data();
-  } else {
-    values_.resize(rows * stride);
-    view.values = values_.data();
-  }
+  auto give = [](auto& buffer, auto*& pointer, int64_t count) {
+    buffer.resize(count);
+    pointer = buffer.data();
+  };
+  give(sums_, view.sums, rows * group_stride);
+  if (mode == Mode::bf16 && kernels.bf16_dot) return give(pairs_, view.pairs, rows * stride / 2);
+  if (mode != Mode::int8 && floats) give(values_, view.values, rows * stride);
+  if (mode == Mode::f32 || !codes) return;
+  give(scales_, view.scales, rows * group_stride);
+  give(code_sums_, view.code_sums, rows * group_stride);
+  if (mode == Mode::int8) give(codes_, view.codes, rows * stride);
+  if (!kernels.bf16_dot) give(wide_, view.wide, rows * stride / 2);
 }
 
 }  // namespace slip

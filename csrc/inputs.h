@@ -10,8 +10,9 @@ struct Inputs {
   Activations view;
   int64_t capacity = 0;
 
-  // Room for `rows` rows of `cols` inputs (a multiple of 32); keeps what is large enough.
-  void shape(int64_t cols, int64_t rows, Mode mode, const Kernels& kernels);
+  // Room for `rows` rows of `cols` inputs (a multiple of 32), in the forms that weights stored as floats
+  // or as codes need; keeps what is large enough.
+  void shape(int64_t cols, int64_t rows, Mode mode, const Kernels& kernels, bool floats, bool codes);
 
  private:
   Buffer<float> values_, scales_, sums_;

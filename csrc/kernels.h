@@ -11,21 +11,22 @@
 
 namespace slip {
 
-// How activations enter a product. Instruction sets without a bf16 multiply keep `bf16` in float32.
+// How activations enter a product. Without a bf16 multiply, `bf16` is float32 for weights stored as floats
+// and 16-bit integers with a scale per group of 32 for weights stored as codes.
 enum class Mode : int { f32 = 0, bf16 = 1, int8 = 2 };
 
-// Rows of activations, converted once and read by every panel. Only the mode's own arrays are used.
+// Rows of activations, converted once and read by every panel. Arrays that nobody needs are null.
 struct Activations {
   int64_t rows = 0;
-  int64_t cols = 0;         // K, padded to 32
-  int64_t stride = 0;       // elements between rows: cols + padding against cache-set conflicts
-  float* values = nullptr;       // f32: (R, stride)
-  uint32_t* pairs = nullptr;     // bf16: (R, stride / 2) pairs in layout.h's order
-  int8_t* codes = nullptr;       // int8: (R, stride)
-  uint32_t* wide = nullptr;      // int8: (R, stride / 2) the codes as 16-bit pairs in layout.h's order
-  float* scales = nullptr;       // int8: (R, group_stride) scale of each group of 32
-  int32_t* code_sums = nullptr;  // int8: (R, group_stride) sum of codes
-  float* sums = nullptr;         // all: (R, group_stride) sum of the (rounded) activations
+  int64_t cols = 0;              // K, padded to 32
+  int64_t stride = 0;            // elements between rows: cols + padding against cache-set conflicts
+  float* values = nullptr;       // (R, stride) as they are
+  uint32_t* pairs = nullptr;     // (R, stride / 2) bf16 pairs in layout.h's order
+  int8_t* codes = nullptr;       // (R, stride) int8
+  uint32_t* wide = nullptr;      // (R, stride / 2) integers as 16-bit pairs in layout.h's order
+  float* scales = nullptr;       // (R, group_stride) scale of each group of integers
+  int32_t* code_sums = nullptr;  // (R, group_stride) their sum
+  float* sums = nullptr;         // (R, group_stride) sum of the rounded activations
   int64_t group_stride = 0;
 };
 
@@ -39,7 +40,7 @@ struct AttentionTask {
   int64_t committed;            // slots of the prefix
   int64_t pending;              // pending ancestors, the row itself included
   const int32_t* ancestors;     // (pending,) pending slots, ascending
-  bool wide;                    // float32 cache, otherwise bf16
+  bool wide;                    // float32 cache, otherwise half precision
   int64_t head_dim;             // D, padded to 16
   int64_t heads;                // query heads that share this key-value head
   const float* queries;         // (heads, D), rotated and scaled

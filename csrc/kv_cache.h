@@ -15,7 +15,7 @@ namespace slip {
 
 struct CacheShape {
   int64_t layers = 0, heads = 0, head_dim = 0;  // head_dim padded to 16
-  bool wide = false;                            // float32, otherwise bf16
+  bool wide = false;                            // float32, otherwise half precision
 
   int64_t number_bytes() const { return wide ? 4 : 2; }
   int64_t half_bytes() const { return kPage * head_dim * number_bytes(); }

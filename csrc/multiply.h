@@ -96,9 +96,9 @@ static inline I16 bytes_to_bf16(I16 codes) {
   const I16 second = as_ints(to_floats(bit_and(sar<16>(codes), byte)));
   return bit_or(second, bit_and(sar<16>(first), set1_int(0xffff)));
 }
-#endif
 
-// Codes are taken as unsigned; the offset of 128 leaves through the sum of the activations.
+// bf16 activations. Codes are taken as unsigned; their offset of 128 leaves through the sum of the
+// activations.
 struct TimesQ8 {
   static constexpr int rows = kRowsGrouped;
   template <int M, int P>
@@ -111,33 +111,15 @@ struct TimesQ8 {
         const uint8_t* at = w + p * panel + g * 8 * kVector;
         F16 acc[M];
         SLIP_UNROLL for (int m = 0; m < M; ++m) acc[m] = zero();
-        for (int octet = 0; octet < 4; ++octet) {
+        SLIP_UNROLL for (int octet = 0; octet < 4; ++octet) {
           prefetch(at + kAhead + octet * 2 * kVector);
           prefetch(at + kAhead + octet * 2 * kVector + kVector);
           const I16 low = load_ints(at + octet * 2 * kVector);
           const I16 high = load_ints(at + octet * 2 * kVector + kVector);
-#if SLIP_BF16
           const I16 pairs[4] = {bytes_to_bf16(low), bytes_to_bf16(high), bytes_to_bf16(sar<8>(low)),
                                 bytes_to_bf16(sar<8>(high))};
           SLIP_UNROLL for (int j = 0; j < 4; ++j) SLIP_UNROLL for (int m = 0; m < M; ++m)
             acc[m] = dot_bf16(acc[m], pairs[j], x.pairs[m * (x.stride / 2) + g * 16 + octet * 4 + j]);
-#else
-          const float* values = x.values + g * kGroup + octet * 8;
-          const I16 byte = set1_int(255);
-          auto step = [&](I16 code, int k) {
-            const F16 weight = to_floats(code);
-            SLIP_UNROLL for (int m = 0; m < M; ++m)
-              acc[m] = fma(weight, set1(values[m * x.stride + k]), acc[m]);
-          };
-          step(bit_and(low, byte), 0);
-          step(bit_and(sar<8>(low), byte), 1);
-          step(bit_and(sar<16>(low), byte), 2);
-          step(bit_and(sar<24>(low), byte), 3);
-          step(bit_and(high, byte), 4);
-          step(bit_and(sar<8>(high), byte), 5);
-          step(bit_and(sar<16>(high), byte), 6);
-          step(bit_and(sar<24>(high), byte), 7);
-#endif
         }
         const uint8_t* scales = w + p * panel + groups * 8 * kVector + g * 32;
         const F16 scale = load_halves(reinterpret_cast<const uint16_t*>(scales));
@@ -164,31 +146,13 @@ struct TimesQ4 {
         const uint8_t* at = w + p * panel + g * 5 * kVector;
         F16 acc[M];
         SLIP_UNROLL for (int m = 0; m < M; ++m) acc[m] = zero();
-        for (int octet = 0; octet < 4; ++octet) {
+        SLIP_UNROLL for (int octet = 0; octet < 4; ++octet) {
           prefetch(at + kAhead + octet * kVector);
           const I16 codes = load_ints(at + octet * kVector);
-#if SLIP_BF16
           const I16 pairs[4] = {nibbles_to_bf16(codes), nibbles_to_bf16(sar<4>(codes)),
                                 nibbles_to_bf16(sar<8>(codes)), nibbles_to_bf16(sar<12>(codes))};
           SLIP_UNROLL for (int j = 0; j < 4; ++j) SLIP_UNROLL for (int m = 0; m < M; ++m)
             acc[m] = dot_bf16(acc[m], pairs[j], x.pairs[m * (x.stride / 2) + g * 16 + octet * 4 + j]);
-#else
-          const float* values = x.values + g * kGroup + octet * 8;
-          const I16 nibble = set1_int(15);
-          auto step = [&](I16 code, int k) {
-            const F16 weight = to_floats(code);
-            SLIP_UNROLL for (int m = 0; m < M; ++m)
-              acc[m] = fma(weight, set1(values[m * x.stride + k]), acc[m]);
-          };
-          step(bit_and(codes, nibble), 0);
-          step(bit_and(sar<4>(codes), nibble), 4);
-          step(bit_and(sar<8>(codes), nibble), 1);
-          step(bit_and(sar<12>(codes), nibble), 5);
-          step(bit_and(sar<16>(codes), nibble), 2);
-          step(bit_and(sar<20>(codes), nibble), 6);
-          step(bit_and(sar<24>(codes), nibble), 3);
-          step(bit_and(sar<28>(codes), nibble), 7);
-#endif
         }
         prefetch(at + kAhead + 4 * kVector);
         const uint16_t* halves = reinterpret_cast<const uint16_t*>(at + 4 * kVector);
@@ -203,53 +167,53 @@ struct TimesQ4 {
       store(y + m * ldy + p * kPanel, out[p][m]);
   }
 };
-
-// int8 activations: a group is added up exactly in integers, then scaled.
-struct TimesQ8Int8 {
-  static constexpr int rows = kRowsInt8;
-  template <int M, int P>
-  static inline void run(const uint8_t* w, int64_t panel, const Block& x, float* y, int64_t ldy) {
-    const int64_t groups = x.cols / kGroup;
-    F16 out[P][M];
-    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m) out[p][m] = zero();
-    for (int64_t g = 0; g < groups; ++g) {
-      SLIP_UNROLL for (int p = 0; p < P; ++p) {
-        const uint8_t* at = w + p * panel + g * 8 * kVector;
-        I16 total[M];
-#if SLIP_BF16
-        Dot4 dot[M];
-        SLIP_UNROLL for (int v = 0; v < 8; ++v) {
-          prefetch(at + kAhead + v * kVector);
-          const I16 codes = load_ints(at + v * kVector);
-          SLIP_UNROLL for (int m = 0; m < M; ++m)
-            dot[m].add4(codes, quad(x.codes + m * x.stride + g * kGroup + v * 4));
-        }
-        SLIP_UNROLL for (int m = 0; m < M; ++m) total[m] = dot[m].sum();
-#else
-        SLIP_UNROLL for (int m = 0; m < M; ++m) total[m] = set1_int(0);
-        const I16 bytes = set1_int(0x00ff00ff);
-        for (int octet = 0; octet < 4; ++octet) {
-          const uint32_t* wide = x.wide + g * 16 + octet * 4;
-          prefetch(at + kAhead + octet * 2 * kVector);
-          prefetch(at + kAhead + octet * 2 * kVector + kVector);
-          auto step = [&](I16 pair, int j) {
-            SLIP_UNROLL for (int m = 0; m < M; ++m)
-              total[m] = dot2(total[m], pair, int32_t(wide[m * (x.stride / 2) + j]));
-          };
-          const I16 low = load_ints(at + octet * 2 * kVector);
-          step(bit_and(low, bytes), 0);
-          step(bit_and(sar<8>(low), bytes), 2);
-          const I16 high = load_ints(at + octet * 2 * kVector + kVector);
-          step(bit_and(high, bytes), 1);
-          step(bit_and(sar<8>(high), bytes), 3);
-        }
 #endif
-        const uint8_t* scales = w + p * panel + groups * 8 * kVector + g * 32;
-        const F16 scale = load_halves(reinterpret_cast<const uint16_t*>(scales));
-        SLIP_UNROLL for (int m = 0; m < M; ++m) {
-          const I16 exact = add(total[m], set1_int(-128 * x.code_sums[m * x.group_stride + g]));
-          const F16 scaled = mul(to_floats(exact), set1(x.scales[m * x.group_stride + g]));
-          out[p][m] = fma(scaled, scale, out[p][m]);
+
+// Integer activations: a group is added up exactly in integers, then scaled. The integers are computed
+// one register's width of outputs at a time (kParts of them), which leaves registers for more rows.
+// `Dot` knows how a vector of codes meets the activations, and how many vectors a group has.
+template <class Dot>
+struct TimesIntegers {
+  static constexpr int rows = kRowsIntegers;
+  static constexpr bool four_bits = Dot::vectors == 4;
+  template <int M, int P>
+  static inline void run(const uint8_t* w, int64_t panel, const Block& x, float* y, int64_t ldy) {
+    const int64_t groups = x.cols / kGroup;
+    constexpr int64_t group_bytes = (four_bits ? 5 : 8) * kVector;
+    F16 out[P][M];
+    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m) out[p][m] = zero();
+    for (int64_t g = 0; g < groups; ++g) {
+      SLIP_UNROLL for (int p = 0; p < P; ++p) {
+        const uint8_t* at = w + p * panel + g * group_bytes;
+        int32_t totals[M][16];
+        SLIP_KEEP_LOOP for (int part = 0; part < kParts; ++part) {
+          Part total[M];
+          SLIP_UNROLL for (int m = 0; m < M; ++m) total[m] = zero_part();
+          SLIP_KEEP_LOOP for (int v = 0; v < Dot::vectors; ++v) {
+            prefetch(at + kAhead + v * kVector);
+            const Part codes = load_part(at + v * kVector + part * (kVector / kParts));
+            Dot::template step<M>(total, codes, x, g * kGroup, v);
+          }
+          SLIP_UNROLL for (int m = 0; m < M; ++m) store_part(totals[m] + part * (16 / kParts), Dot::finish(total[m]));
+        }
+        if constexpr (four_bits) {
+          prefetch(at + kAhead + 4 * kVector);
+          const uint16_t* halves = reinterpret_cast<const uint16_t*>(at + 4 * kVector);
+          const F16 scale = load_halves(halves), minimum = load_halves(halves + 16);
+          SLIP_UNROLL for (int m = 0; m < M; ++m) {
+            const F16 scaled = mul(to_floats(load_ints(totals[m])), set1(x.scales[m * x.group_stride + g]));
+            out[p][m] = fma(scaled, scale, out[p][m]);
+            out[p][m] = fma(minimum, set1(x.sums[m * x.group_stride + g]), out[p][m]);
+          }
+        } else {
+          const uint8_t* scales = w + p * panel + groups * 8 * kVector + g * 32;
+          const F16 scale = load_halves(reinterpret_cast<const uint16_t*>(scales));
+          SLIP_UNROLL for (int m = 0; m < M; ++m) {
+            // Codes are stored + 128, which leaves through the sum of the activations.
+            const I16 exact = add(load_ints(totals[m]), set1_int(-128 * x.code_sums[m * x.group_stride + g]));
+            const F16 scaled = mul(to_floats(exact), set1(x.scales[m * x.group_stride + g]));
+            out[p][m] = fma(scaled, scale, out[p][m]);
+          }
         }
       }
     }
@@ -258,42 +222,71 @@ struct TimesQ8Int8 {
   }
 };
 
-struct TimesQ4Int8 {
-  static constexpr int rows = kRowsInt8;
-  template <int M, int P>
-  static inline void run(const uint8_t* w, int64_t panel, const Block& x, float* y, int64_t ldy) {
-    const int64_t groups = x.cols / kGroup;
-    const I16 nibble = set1_int(0x0f0f0f0f);
-    F16 out[P][M];
-    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m) out[p][m] = zero();
-    for (int64_t g = 0; g < groups; ++g) {
-      SLIP_UNROLL for (int p = 0; p < P; ++p) {
-        const uint8_t* at = w + p * panel + g * 5 * kVector;
-        Dot4 dot[M];
-        SLIP_UNROLL for (int v = 0; v < 4; ++v) {
-          prefetch(at + kAhead + v * kVector);
-          const I16 codes = load_ints(at + v * kVector);
-          const I16 low = bit_and(codes, nibble);
-          SLIP_UNROLL for (int m = 0; m < M; ++m)
-            dot[m].add4(low, quad(x.codes + m * x.stride + g * kGroup + v * 8));
-          const I16 high = bit_and(sar<4>(codes), nibble);
-          SLIP_UNROLL for (int m = 0; m < M; ++m)
-            dot[m].add4(high, quad(x.codes + m * x.stride + g * kGroup + v * 8 + 4));
-        }
-        prefetch(at + kAhead + 4 * kVector);
-        const uint16_t* halves = reinterpret_cast<const uint16_t*>(at + 4 * kVector);
-        const F16 scale = load_halves(halves), minimum = load_halves(halves + 16);
-        SLIP_UNROLL for (int m = 0; m < M; ++m) {
-          const F16 scaled = mul(to_floats(dot[m].sum()), set1(x.scales[m * x.group_stride + g]));
-          out[p][m] = fma(scaled, scale, out[p][m]);
-          out[p][m] = fma(minimum, set1(x.sums[m * x.group_stride + g]), out[p][m]);
-        }
-      }
-    }
-    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m)
-      store(y + m * ldy + p * kPanel, out[p][m]);
+// 4-bit codes times int8 activations, bytes times bytes.
+struct Q4Bytes {
+  static constexpr int vectors = 4;
+  template <int M>
+  static inline void step(Part* total, Part codes, const Block& x, int64_t k, int v) {
+    const int8_t* at = x.codes + k + v * 8;
+    const Part low = low_nibbles(codes), high = high_nibbles(codes);
+    SLIP_UNROLL for (int m = 0; m < M; ++m) total[m] = dot_nibbles(total[m], low, quad(at + m * x.stride));
+    SLIP_UNROLL for (int m = 0; m < M; ++m) total[m] = dot_nibbles(total[m], high, quad(at + m * x.stride + 4));
   }
+  static inline Part finish(Part total) { return finish_nibbles(total); }
 };
+
+// 4-bit codes times 16-bit activations.
+struct Q4Words {
+  static constexpr int vectors = 4;
+  template <int M>
+  static inline void step(Part* total, Part codes, const Block& x, int64_t k, int v) {
+    const uint32_t* at = x.wide + k / 2 + v * 4;
+    const auto pair = [&](Part nibbles, int j) {
+      SLIP_UNROLL for (int m = 0; m < M; ++m)
+        total[m] = dot_words(total[m], nibbles, int32_t(at[m * (x.stride / 2) + j]));
+    };
+    pair(nibble_pairs<0>(codes), 0);
+    pair(nibble_pairs<4>(codes), 1);
+    pair(nibble_pairs<8>(codes), 2);
+    pair(nibble_pairs<12>(codes), 3);
+  }
+  static inline Part finish(Part total) { return total; }
+};
+
+// 8-bit codes times 16-bit activations: numbers 0 and 2 of four, then 1 and 3, as layout.h pairs them.
+struct Q8Words {
+  static constexpr int vectors = 8;
+  template <int M>
+  static inline void step(Part* total, Part codes, const Block& x, int64_t k, int v) {
+    const uint32_t* at = x.wide + k / 2 + v / 2 * 4 + v % 2;
+    const Part even = even_bytes(codes), odd = odd_bytes(codes);
+    SLIP_UNROLL for (int m = 0; m < M; ++m)
+      total[m] = dot_words(total[m], even, int32_t(at[m * (x.stride / 2)]));
+    SLIP_UNROLL for (int m = 0; m < M; ++m)
+      total[m] = dot_words(total[m], odd, int32_t(at[m * (x.stride / 2) + 2]));
+  }
+  static inline Part finish(Part total) { return total; }
+};
+
+#if SLIP_BF16
+// 8-bit codes times int8 activations, bytes times bytes.
+struct Q8Bytes {
+  static constexpr int vectors = 8;
+  template <int M>
+  static inline void step(Part* total, Part codes, const Block& x, int64_t k, int v) {
+    const int8_t* at = x.codes + k + v * 4;
+    SLIP_UNROLL for (int m = 0; m < M; ++m) total[m] = dot_bytes(total[m], codes, quad(at + m * x.stride));
+  }
+  static inline Part finish(Part total) { return total; }
+};
+
+using TimesQ8Int8 = TimesIntegers<Q8Bytes>;
+#else
+using TimesQ8 = TimesIntegers<Q8Words>;
+using TimesQ4 = TimesIntegers<Q4Words>;
+using TimesQ8Int8 = TimesIntegers<Q8Words>;
+#endif
+using TimesQ4Int8 = TimesIntegers<Q4Bytes>;
 
 // Calls the instance for `rows` rows, counting down from the largest.
 template <class Times, int M>

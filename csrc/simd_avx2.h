@@ -10,10 +10,8 @@
 namespace SLIP_NS {
 
 constexpr bool kBf16Dot = false;
-constexpr bool kWideInt = true;  // q8 by 16-bit pairs
 constexpr int kRowsF32 = 6;      // 12 accumulators of the 16 registers
-constexpr int kRowsGrouped = 6;
-constexpr int kRowsInt8 = 4;
+constexpr int kRowsIntegers = 8;
 
 struct F16 {
   __m256 a, b;
@@ -65,10 +63,10 @@ static inline F16 load_halves(const uint16_t* p) {
   return {_mm256_cvtph_ps(_mm_loadu_si128(q)), _mm256_cvtph_ps(_mm_loadu_si128(q + 1))};
 }
 
-static inline F16 load_bf16(const uint16_t* p) {
-  const __m128i* q = reinterpret_cast<const __m128i*>(p);
-  const I16 wide = {_mm256_cvtepu16_epi32(_mm_loadu_si128(q)), _mm256_cvtepu16_epi32(_mm_loadu_si128(q + 1))};
-  return as_floats(shl<16>(wide));
+static inline void store_halves(uint16_t* p, F16 x) {
+  __m128i* q = reinterpret_cast<__m128i*>(p);
+  _mm_storeu_si128(q, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT));
+  _mm_storeu_si128(q + 1, _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT));
 }
 
 static inline float sum_lanes(F16 x) {
@@ -91,26 +89,31 @@ static inline uint32_t at_least(F16 x, F16 y) {
          uint32_t(_mm256_movemask_ps(_mm256_cmp_ps(x.b, y.b, _CMP_GE_OQ))) << 8;
 }
 
+// Integer products work on half a panel, one register, at a time.
+constexpr int kParts = 2;
+using Part = __m256i;
+
+static inline Part zero_part() { return _mm256_setzero_si256(); }
+static inline Part load_part(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+static inline void store_part(int32_t* p, Part x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x); }
+static inline Part low_nibbles(Part x) { return _mm256_and_si256(x, _mm256_set1_epi8(15)); }
+static inline Part high_nibbles(Part x) { return low_nibbles(_mm256_srli_epi16(x, 4)); }
+template <int n> static inline Part nibble_pairs(Part x) {
+  return _mm256_and_si256(_mm256_srli_epi32(x, n), _mm256_set1_epi32(0x000f000f));
+}
+static inline Part even_bytes(Part x) { return _mm256_and_si256(x, _mm256_set1_epi16(255)); }
+static inline Part odd_bytes(Part x) { return _mm256_srli_epi16(x, 8); }
+
 // Four 4-bit codes times four signed bytes a lane. Sixteen bits hold the sum of a whole group: two
 // products a step, eight steps, 15 * 127 each: 30,480.
-struct Dot4 {
-  I16 total = {_mm256_setzero_si256(), _mm256_setzero_si256()};
-  void add4(I16 codes, int32_t x) {
-    const __m256i quad = _mm256_set1_epi32(x);
-    total.a = _mm256_add_epi16(total.a, _mm256_maddubs_epi16(codes.a, quad));
-    total.b = _mm256_add_epi16(total.b, _mm256_maddubs_epi16(codes.b, quad));
-  }
-  I16 sum() const {
-    const __m256i one = _mm256_set1_epi16(1);
-    return {_mm256_madd_epi16(total.a, one), _mm256_madd_epi16(total.b, one)};
-  }
-};
+static inline Part dot_nibbles(Part total, Part codes, int32_t x) {
+  return _mm256_add_epi16(total, _mm256_maddubs_epi16(codes, _mm256_set1_epi32(x)));
+}
+static inline Part finish_nibbles(Part total) { return _mm256_madd_epi16(total, _mm256_set1_epi16(1)); }
 
-// Two signed 16-bit numbers a lane: total + a.lo * x.lo + a.hi * x.hi.
-static inline I16 dot2(I16 total, I16 a, int32_t x) {
-  const __m256i pair = _mm256_set1_epi32(x);
-  return {_mm256_add_epi32(total.a, _mm256_madd_epi16(a.a, pair)),
-          _mm256_add_epi32(total.b, _mm256_madd_epi16(a.b, pair))};
+// Two 16-bit numbers a lane: total + a.lo * x.lo + a.hi * x.hi.
+static inline Part dot_words(Part total, Part a, int32_t x) {
+  return _mm256_add_epi32(total, _mm256_madd_epi16(a, _mm256_set1_epi32(x)));
 }
 
 static inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }

@@ -21,14 +21,12 @@ namespace SLIP_NS {
 
 #if SLIP_BF16
 constexpr bool kBf16Dot = true;
-constexpr bool kWideInt = false;  // q8 by VPDPBUSD on bytes
 #else
 constexpr bool kBf16Dot = false;
-constexpr bool kWideInt = true;  // q8 by 16-bit pairs
 #endif
 constexpr int kRowsF32 = 16;  // accumulators; the rest of the 32 registers holds weights
 constexpr int kRowsGrouped = 12;
-constexpr int kRowsInt8 = 12;
+constexpr int kRowsIntegers = 16;
 
 struct F16 {
   __m512 v;
@@ -67,9 +65,15 @@ static inline F16 load_halves(const uint16_t* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
 }
 
-static inline F16 load_bf16(const uint16_t* p) {
-  const __m256i narrow = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(narrow), 16))};
+static inline void store_halves(uint16_t* p, F16 x) {
+#if SLIP_SIMDE  // which lacks the conversion of 16
+  const __m256 high = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(x.v), 1));
+  __m128i* q = reinterpret_cast<__m128i*>(p);
+  _mm_storeu_si128(q, _mm256_cvtps_ph(_mm512_castps512_ps256(x.v), _MM_FROUND_TO_NEAREST_INT));
+  _mm_storeu_si128(q + 1, _mm256_cvtps_ph(high, _MM_FROUND_TO_NEAREST_INT));
+#else
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT));
+#endif
 }
 
 static inline float sum_lanes(F16 x) {
@@ -91,29 +95,37 @@ static inline float max_lanes(F16 x) {
 // Bit i set where x[i] >= y[i].
 static inline uint32_t at_least(F16 x, F16 y) { return _mm512_cmp_ps_mask(x.v, y.v, _CMP_GE_OQ); }
 
-// Four unsigned bytes times four signed bytes a lane, added up exactly. Without VNNI only for 4-bit
-// codes, whose sums over a group fit 16 bits (see simd_avx2.h).
-struct Dot4 {
-  I16 total = {_mm512_setzero_si512()};
-  void add4(I16 codes, int32_t x) {
-#if SLIP_BF16
-    total.v = _mm512_dpbusd_epi32(total.v, codes.v, _mm512_set1_epi32(x));
-#else
-    total.v = _mm512_add_epi16(total.v, _mm512_maddubs_epi16(codes.v, _mm512_set1_epi32(x)));
-#endif
-  }
-  I16 sum() const {
-#if SLIP_BF16
-    return total;
-#else
-    return {_mm512_madd_epi16(total.v, _mm512_set1_epi16(1))};
-#endif
-  }
-};
+// Integer products take a whole panel in one register.
+constexpr int kParts = 1;
+using Part = __m512i;
 
-// Two signed 16-bit numbers a lane: total + a.lo * x.lo + a.hi * x.hi.
-static inline I16 dot2(I16 total, I16 a, int32_t x) {
-  return {_mm512_add_epi32(total.v, _mm512_madd_epi16(a.v, _mm512_set1_epi32(x)))};
+static inline Part zero_part() { return _mm512_setzero_si512(); }
+static inline Part load_part(const uint8_t* p) { return _mm512_loadu_si512(p); }
+static inline void store_part(int32_t* p, Part x) { _mm512_storeu_si512(p, x); }
+static inline Part low_nibbles(Part x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
+static inline Part high_nibbles(Part x) { return low_nibbles(_mm512_srli_epi16(x, 4)); }
+template <int n> static inline Part nibble_pairs(Part x) {
+  return _mm512_and_si512(_mm512_srli_epi32(x, n), _mm512_set1_epi32(0x000f000f));
+}
+static inline Part even_bytes(Part x) { return _mm512_and_si512(x, _mm512_set1_epi16(255)); }
+static inline Part odd_bytes(Part x) { return _mm512_srli_epi16(x, 8); }
+
+#if SLIP_BF16  // with VNNI: four unsigned bytes times four signed bytes a lane, exactly
+static inline Part dot_bytes(Part total, Part codes, int32_t x) {
+  return _mm512_dpbusd_epi32(total, codes, _mm512_set1_epi32(x));
+}
+static inline Part dot_nibbles(Part total, Part codes, int32_t x) { return dot_bytes(total, codes, x); }
+static inline Part finish_nibbles(Part total) { return total; }
+#else  // 4-bit codes alone fit the 16-bit sums; see simd_avx2.h
+static inline Part dot_nibbles(Part total, Part codes, int32_t x) {
+  return _mm512_add_epi16(total, _mm512_maddubs_epi16(codes, _mm512_set1_epi32(x)));
+}
+static inline Part finish_nibbles(Part total) { return _mm512_madd_epi16(total, _mm512_set1_epi16(1)); }
+#endif
+
+// Two 16-bit numbers a lane: total + a.lo * x.lo + a.hi * x.hi.
+static inline Part dot_words(Part total, Part a, int32_t x) {
+  return _mm512_add_epi32(total, _mm512_madd_epi16(a, _mm512_set1_epi32(x)));
 }
 
 #if SLIP_BF16

@@ -9,15 +9,17 @@
 #include <cstdint>
 #include <cstring>
 
+#if defined(__SSE2__)  // every x86-64: one instruction for the integer product of two pairs
+#include <emmintrin.h>
+#endif
+
 #include "layout.h"
 
 namespace SLIP_NS {
 
 constexpr bool kBf16Dot = false;
-constexpr bool kWideInt = true;  // q8 by 16-bit pairs
 constexpr int kRowsF32 = 4;      // rows that share a decoded weight
-constexpr int kRowsGrouped = 4;
-constexpr int kRowsInt8 = 4;
+constexpr int kRowsIntegers = 4;
 
 #if defined(__GNUC__)
 typedef float Floats __attribute__((vector_size(64)));
@@ -107,10 +109,8 @@ static inline F16 load_halves(const uint16_t* p) {
   return r;
 }
 
-static inline F16 load_bf16(const uint16_t* p) {
-  I16 r;
-  SLIP_LANES r.v[i] = int32_t(uint32_t(p[i]) << 16);
-  return as_floats(r);
+static inline void store_halves(uint16_t* p, F16 x) {
+  SLIP_LANES p[i] = float_to_half(x.v[i]);
 }
 
 static inline float sum_lanes(F16 a) {
@@ -133,24 +133,45 @@ static inline uint32_t at_least(F16 a, F16 b) {
   return mask;
 }
 
-// Four unsigned bytes (weights) times four signed bytes (activations) a lane, added up exactly.
-struct Dot4 {
-  I16 total = set1_int(0);
-  void add4(I16 codes, int32_t x) {
-    const I16 byte = set1_int(255);
-    total = add(total, multiply(bit_and(codes, byte), set1_int(int8_t(x))));
-    total = add(total, multiply(bit_and(sar<8>(codes), byte), set1_int(int8_t(x >> 8))));
-    total = add(total, multiply(bit_and(sar<16>(codes), byte), set1_int(int8_t(x >> 16))));
-    total = add(total, multiply(bit_and(sar<24>(codes), byte), set1_int(int8_t(x >> 24))));
-  }
-  I16 sum() const { return total; }
-};
+// Integer products take a whole panel at a time.
+constexpr int kParts = 1;
+using Part = I16;
 
-// Two signed 16-bit numbers a lane: total + a.lo * x.lo + a.hi * x.hi.
-static inline I16 dot2(I16 total, I16 a, int32_t x) {
-  total = add(total, multiply(sar<16>(shl<16>(a)), set1_int(int16_t(x))));
+static inline Part zero_part() { return set1_int(0); }
+static inline Part load_part(const uint8_t* p) { return load_ints(p); }
+static inline void store_part(int32_t* p, Part x) { store_ints(p, x); }
+static inline Part low_nibbles(Part x) { return bit_and(x, set1_int(0x0f0f0f0f)); }
+static inline Part high_nibbles(Part x) { return low_nibbles(sar<4>(x)); }
+template <int n> static inline Part nibble_pairs(Part x) { return bit_and(sar<n>(x), set1_int(0x000f000f)); }
+static inline Part even_bytes(Part x) { return bit_and(x, set1_int(0x00ff00ff)); }
+static inline Part odd_bytes(Part x) { return even_bytes(sar<8>(x)); }
+
+// Two 16-bit numbers a lane, the weights' not negative: total + a.lo * x.lo + a.hi * x.hi.
+static inline Part dot_words(Part total, Part a, int32_t x) {
+#if defined(__SSE2__)
+  const __m128i pair = _mm_set1_epi32(x);
+  __m128i parts[4], sums[4];
+  std::memcpy(parts, &a, 64);
+  std::memcpy(sums, &total, 64);
+  for (int i = 0; i < 4; ++i) sums[i] = _mm_add_epi32(sums[i], _mm_madd_epi16(parts[i], pair));
+  std::memcpy(&total, sums, 64);
+  return total;
+#else
+  total = add(total, multiply(bit_and(a, set1_int(0xffff)), set1_int(int16_t(x))));
   return add(total, multiply(sar<16>(a), set1_int(x >> 16)));
+#endif
 }
+
+// Four 4-bit codes times four signed bytes a lane, added up exactly.
+static inline Part dot_nibbles(Part total, Part codes, int32_t x) {
+  // Bytes 0 and 2, then 1 and 3, as 16-bit pairs with their signs.
+  const auto pair = [](int8_t low, int8_t high) {
+    return int32_t(uint32_t(uint16_t(high)) << 16 | uint16_t(low));
+  };
+  total = dot_words(total, even_bytes(codes), pair(int8_t(x), int8_t(x >> 16)));
+  return dot_words(total, odd_bytes(codes), pair(int8_t(x >> 8), int8_t(x >> 24)));
+}
+static inline Part finish_nibbles(Part total) { return total; }
 
 static inline void prefetch(const void* p) {
 #if defined(__GNUC__)

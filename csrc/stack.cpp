@@ -56,7 +56,7 @@ Stack::Stack(StackShape shape, const Kernels& kernels, int threads) : shape_(std
   for (auto& line : lines_) line.resize(std::max(hidden_, query_columns_) + 64);
 }
 
-void Stack::check_matrix(const Matrix& m, int64_t rows, int64_t cols, const char* name) const {
+void Stack::check_matrix(const Matrix& m, int64_t rows, int64_t cols, const char* name) {
   if (m.rows != round_up(rows, kPanel) || m.cols != round_up(cols, kGroup) || m.data == nullptr) {
     refuse(std::string(name) + ": a packed matrix of " + std::to_string(m.rows) + " x " + std::to_string(m.cols) +
            " is not one of " + std::to_string(rows) + " x " + std::to_string(cols));
@@ -65,6 +65,10 @@ void Stack::check_matrix(const Matrix& m, int64_t rows, int64_t cols, const char
   if (shape_.mode == Mode::int8 && !integer) refuse(std::string(name) + ": int8 activations need int8 or 4-bit weights");
   if ((shape_.mode == Mode::f32) != (m.format == Format::f32)) {
     refuse(std::string(name) + ": float32 weights and float32 activations go together");
+  }
+  if ((integer && !codes_) || (!integer && !floats_)) {
+    (integer ? codes_ : floats_) = true;
+    for (Inputs* inputs : {&hidden_inputs_, &attended_inputs_, &inner_inputs_, &head_inputs_}) inputs->capacity = 0;
   }
 }
 
@@ -256,10 +260,10 @@ void Stack::prepare(int64_t rows, int64_t slots) {
   cosine_.ensure(rows * half);
   sine_.ensure(rows * half);
   const int64_t capacity = round_up(rows, 16);
-  hidden_inputs_.shape(hidden_, capacity, shape_.mode, kernels_);
-  attended_inputs_.shape(round_up(shape_.heads * shape_.head_dim, kGroup), capacity, shape_.mode, kernels_);
-  inner_inputs_.shape(inner_, capacity, shape_.mode, kernels_);
-  head_inputs_.shape(hidden_, capacity, shape_.mode, kernels_);
+  hidden_inputs_.shape(hidden_, capacity, shape_.mode, kernels_, floats_, codes_);
+  attended_inputs_.shape(round_up(shape_.heads * shape_.head_dim, kGroup), capacity, shape_.mode, kernels_, floats_, codes_);
+  inner_inputs_.shape(inner_, capacity, shape_.mode, kernels_, floats_, codes_);
+  head_inputs_.shape(hidden_, capacity, shape_.mode, kernels_, floats_, codes_);
   score_stride_ = round_up(slots, 16) + 16;
   for (auto& scores : scores_) scores.ensure(shape_.heads / shape_.kv_heads * score_stride_);
   tile_stride_ = kTile * kPanel + 16;

@@ -107,7 +107,7 @@ class Stack {
   void run_layer(int64_t layer, int thread, const Pass& pass);
   void multiply_head(const Head& head, int64_t rows, float* logits, int thread);
   void normalise(const float* x, const std::vector<float>& weight, float* out) const;
-  void check_matrix(const Matrix& matrix, int64_t rows, int64_t cols, const char* name) const;
+  void check_matrix(const Matrix& matrix, int64_t rows, int64_t cols, const char* name);
   Shares& next_shares(int thread);
   template <class Work>
   void share(int thread, int64_t count, int64_t chunk, Work work);
@@ -132,6 +132,7 @@ class Stack {
   int64_t score_stride_ = 0, tile_stride_ = 0;
   Buffer<float> residual_, qkv_, attended_, cosine_, sine_;
   std::vector<Buffer<float>> scores_, tiles_, lines_;  // one a thread
+  bool floats_ = false, codes_ = false;  // how weights are stored, of any matrix
   Inputs hidden_inputs_, attended_inputs_, inner_inputs_, head_inputs_;
   std::vector<Shares> shares_;
   std::vector<size_t> share_index_;  // one a thread

@@ -6,6 +6,7 @@ it; ``available()`` says whether it is there. ``SLIPSTREAM_ISA`` forces an instr
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import Any
 
@@ -32,10 +33,9 @@ def native() -> Any:
         Unsupported: it isn't there, or doesn't load.
     """
     try:
-        from slipstream.kernels import _native
+        return importlib.import_module("slipstream.kernels._native")
     except ImportError as error:
         raise Unsupported(f"the compiled core isn't part of this installation ({error})") from None
-    return _native
 
 
 def isas() -> list[str]:

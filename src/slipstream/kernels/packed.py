@@ -1,7 +1,7 @@
 """Packed matrices in numpy memory: sizes, aligned buffers, and packing from stored rows.
 
-The layout itself is described in ``csrc/layout.h``. Knows no model: rows come as a checkpoint stores
-them, with the places they take in the packed matrix, which is how matrices are fused.
+The layout itself is described in ``csrc/layout.h``. Knows no model: rows come as a checkpoint
+stores them, with the places they take in the packed matrix, which is how matrices are fused.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def pack_rows(
         places: (rows,) the output that each row becomes.
 
     Returns:
-        The first row with a number that is not finite (or overflows the format); None if all is well.
+        The first row with a number that is not finite or overflows the format; None if all is
+        well.
     """
     rows = np.ascontiguousarray(stored).reshape(len(stored), -1).view(np.uint8)
     bad = native().pack(

@@ -42,6 +42,7 @@ from slipstream.models.native_weights import (
     head_places,
 )
 from slipstream.models.rope import frequencies
+from slipstream.types import Array
 
 F32 = npt.NDArray[np.float32]
 
@@ -125,8 +126,8 @@ class NativeModel:
         before = self.length(sequence)
         self.commit(sequence, [])
         none = np.empty((0, self.info.hidden_size), np.float32)
-        last: list[F32] = [none]
-        layers: dict[int, list[F32]] = {layer: [none] for layer in features.layers}
+        last: list[Array] = [none]
+        layers: dict[int, list[Array]] = {layer: [none] for layer in features.layers}
         try:
             for start in range(0, len(tokens), _CHUNK):
                 rows = Rows.chain(sequence, tokens[start : start + _CHUNK], logits=False)

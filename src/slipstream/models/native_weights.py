@@ -1,8 +1,8 @@
 """Which packed matrices the compiled core needs of a checkpoint, and how they get into memory.
 
-Query, key and value become one matrix, gate and up another, their rows alternating in panels of 16;
-heads are padded to 16 numbers each. ``plan`` decides formats, ``pack`` fills one block of memory that
-may as well be a file. Knows nothing of passes and caches of keys.
+Query, key and value become one matrix, gate and up another, their rows alternating in panels of
+16; heads are padded to 16 numbers each. The plan decides formats and places, ``pack`` fills one
+block of memory. Knows nothing of passes and of keys and values.
 """
 
 from __future__ import annotations
