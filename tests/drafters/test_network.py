@@ -181,11 +181,12 @@ def test_the_compiled_core_runs_the_same_networks(
     config = EngineConfig(weights="f32", threads=1)
     native = NativeModel(tiny_checkpoint, config)
     path = write_drafter(
-        tmp_path, tiny_checkpoint, "eagle", vocabulary=VOCABULARY, optional=optional
+        tmp_path / "e", tiny_checkpoint, "eagle", vocabulary=VOCABULARY, optional=optional
     )
     features = np.random.default_rng(0).normal(size=(5, 48)).astype(np.float32)
     parents = np.array([PREFIX, 0, 0, 1, 2])
-    outputs = []
+    medusa = load_drafter(write_drafter(tmp_path / "m", tiny_checkpoint, "medusa"))
+    outputs, lent = [], []
     for lender in (model, native):
         operators = operators_for(lender, config)
         network = EagleNetwork(load_drafter(path), lender, operators)
@@ -194,6 +195,8 @@ def test_the_compiled_core_runs_the_same_networks(
         network.commit(handle, [0, 1])
         rows = Rows(np.full(5, handle), np.arange(5) + 30, parents, None, features)
         outputs.append(network.forward(rows))
+        lent.append(MedusaNetwork(medusa, lender, operators).forward(features, 3))
+    np.testing.assert_allclose(lent[1], lent[0], rtol=1e-3, atol=1e-3)
     reference, compiled = outputs
     assert type(operators).__name__ == "NativeOperators"
     np.testing.assert_allclose(compiled.logits, reference.logits, rtol=1e-3, atol=1e-3)
