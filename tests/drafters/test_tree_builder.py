@@ -15,6 +15,8 @@ from slipstream.drafters.merge import merge
 from slipstream.drafters.static_tree import Shape, StaticGrowth
 from slipstream.drafters.tree_builder import Growth, TreeBuilder, slot_confidences, top
 from slipstream.drafters.trimmed_vocabulary import TrimmedVocabulary
+from slipstream.sampling.noise import Noise
+from slipstream.sampling.race import race as shipped_race
 from slipstream.types import (
     ROOT,
     Draft,
@@ -206,6 +208,25 @@ def test_at_temperature_0_children_are_the_most_likely_tokens_whatever_the_rule(
         builder.extend(ROOT, builder.candidates(ROOT, row), 3)
         assert builder.tokens == np.argsort(-row)[:3].tolist()
         assert builder.draft().receipts[0] == PointMass()
+
+
+@pytest.mark.parametrize("ids", [None, np.arange(0, 40, 3)], ids=["whole", "trimmed"])
+@pytest.mark.parametrize("params", [{}, {"frequency_penalty": 0.5}], ids=str)
+def test_coupled_children_are_the_race_of_their_depths_noise(
+    ids: object, params: dict[str, object]
+) -> None:
+    """However many nodes share a depth: the first child is what the plain sampler would pick."""
+    width = 40 if ids is None else 14
+    builder = builder_of("gumbel", 40, ids, **params)
+    for node, row in [(ROOT, 0), (0, 1), (1, 2), (2, 3)]:
+        builder.extend(node, builder.candidates(node, logits(width, row)), 3)
+    draft = builder.draft()
+    for node in (ROOT, 0, 1, 2):
+        receipt = draft.receipt(node)
+        assert isinstance(receipt, Gumbel)
+        stream = Noise(11).cycle(1).pick(builder.depth(node))
+        children = [draft.tree.tokens[child] for child in draft.tree.children(node)]
+        assert children == shipped_race(receipt.probs, stream, 3)
 
 
 def test_top_ranks_by_value_then_by_id() -> None:

@@ -79,7 +79,7 @@ class Candidates:
     """What a node's q says before any of its children is drawn.
 
     Args:
-        probs: (V,) or, for greedy draws without token-dependent processors, (v,) probabilities.
+        probs: (v,) probabilities where no processor treats tokens differently, else (V,).
         trimmed: whether ``probs`` are over the drafter's vocabulary.
     """
 
@@ -122,9 +122,8 @@ class TreeBuilder:
             if self.draw == "greedy"
             else params
         )
-        moved = _moves_tokens(params)
-        self._plain = self.draw == "greedy" and not moved
-        self.prefix_matters = moved
+        self._fields: dict[int, Array | None] = {}
+        self.prefix_matters = _moves_tokens(params)
         """Whether q may differ between nodes that have the same logits."""
 
     def __len__(self) -> int:
@@ -148,19 +147,17 @@ class TreeBuilder:
 
     def candidates(self, node: int, logits_v: Array) -> Candidates:
         """q at a node, processed with its prefix; all zero where nothing can be proposed."""
-        if self._plain:
-            xp = array_namespace(logits_v)
-            weights_v = xp.exp(logits_v - xp.max(logits_v))
-            return Candidates(weights_v / xp.sum(weights_v), trimmed=True)
         state = self._sequence
         try:
+            if not self.prefix_matters:  # no processor knows one token from another
+                return Candidates(process_logits(logits_v, self._params, [], []), trimmed=True)
             probs_V = process_logits(
                 self._vocabulary.widen(logits_v),
                 self._params,
                 state.tokens[: state.prompt_length],
                 state.output + self.prefix(node),
             )
-        except NumericalError:  # all that the request allows is outside a trimmed vocabulary
+        except NumericalError:  # NaN, or all that is allowed lies outside a trimmed vocabulary
             probs_V = self._vocabulary.nothing(logits_v)
         return Candidates(probs_V, trimmed=False)
 
@@ -203,16 +200,16 @@ class TreeBuilder:
         self, node: int, q: Candidates, count: int
     ) -> tuple[list[int], list[float], Receipt]:
         """Tokens in draw order, how likely each is to be accepted, and the receipt."""
-        depth, probs = self.depth(node), q.probs
+        depth = self.depth(node)
         if self.draw == "greedy":
-            best = top(probs, count)
-            confidences = [float(probs[index]) for index in best]
+            best = top(q.probs, count)
+            confidences = [float(q.probs[index]) for index in best]
             tokens = [self._vocabulary.token(index) for index in best] if q.trimmed else best
             return tokens, confidences, PointMass()
+        probs = self._vocabulary.spread(q.probs) if q.trimmed else q.probs
         if self.draw == "gumbel":
-            stream = self._noise.pick(depth)
-            tokens = race(probs, stream, count)
-            return tokens, self._arrivals(probs, tokens, depth), Gumbel(probs)
+            tokens, confidences = self._coupled(q, probs, count, depth)
+            return tokens, confidences, Gumbel(probs)
         stream = self._noise.draft(depth, node + 1)
         if self.draw == "sampled":
             tokens = race(probs, stream, count)
@@ -224,16 +221,36 @@ class TreeBuilder:
             return tokens, confidences[: len(tokens)], PointMass()
         return [*tokens, *last], confidences, TopThenSampled(rest)
 
-    def _arrivals(self, probs: Array, tokens: Sequence[int], depth: int) -> list[float]:
-        """The drawn tokens' shares of exp(log q + G): a narrow lead is no certainty."""
-        if not tokens:
-            return []
+    def _coupled(
+        self, q: Candidates, probs: Array, count: int, depth: int
+    ) -> tuple[list[int], list[float]]:
+        """The best of log q + G, and their shares of exp(log q + G): a narrow lead is no certainty.
+
+        All nodes of a depth share G. The first of them draws the little of it that a race needs;
+        for a second one it pays to have G for every token that can be proposed.
+        """
         xp = array_namespace(probs)
-        ids = xp.asarray(tokens, dtype=xp.int64, device=device(probs))
-        times = self._noise.pick(depth).exponentials(ids).tolist()
-        scores = [float(probs[t]) / time for t, time in zip(tokens, times, strict=True)]
+        stream = self._noise.pick(depth)
+        if depth not in self._fields:
+            self._fields[depth] = None
+            tokens = race(probs, stream, count)
+            ids = xp.asarray(tokens, dtype=xp.int64, device=device(probs))
+            scores = (xp.astype(probs[ids], xp.float64) / stream.exponentials(ids)).tolist()
+        else:
+            field = self._fields[depth]
+            if field is None or field.shape != q.probs.shape:
+                ids = (
+                    self._vocabulary.proposable(probs)
+                    if q.trimmed
+                    else xp.arange(probs.shape[0], device=device(probs))
+                )
+                field = self._fields[depth] = stream.exponentials(ids)
+            values = xp.astype(q.probs, xp.float64) / field
+            best = top(values, count)
+            scores = [float(values[index]) for index in best]
+            tokens = [self._vocabulary.token(index) for index in best] if q.trimmed else best
         total = sum(scores)
-        return [score / total for score in scores]
+        return tokens, [score / total for score in scores]
 
 
 def slot_confidences(probs: Array, count: int, draw: DrawMethod) -> list[float]:
