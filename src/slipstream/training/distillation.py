@@ -91,6 +91,7 @@ class Distillation(nn.Module):  # type: ignore[misc]
         for name, values in (
             ("embedding", target.embedding),
             ("head", target.head if vocabulary is None else target.head[ids]),
+            ("ids", ids),
             ("column", column),
         ):
             self.register_buffer(name, values, persistent=False)

@@ -4,7 +4,7 @@
 before was right. ``alpha[j]``: sum of min(p, q) at temperature 1 there; a token that a trimmed
 drafter can't propose counts as q = 0. ``acceptance_length``: tokens per target pass of a greedy
 chain, over text that the target wrote at temperature 0, where such a chain really runs.
-B rows, T positions, P judged positions, V and v vocabularies.
+B rows, T positions, P judged positions, v drafter vocabulary.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from torch import Tensor
 
 from slipstream.training.distillation import Distillation
 from slipstream.training.networks import Batch
-from slipstream.training.target import FrozenTarget
 
 _BLOCK = 512
 _RANKS = 10
@@ -49,37 +48,37 @@ class HeldOut:
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def evaluate(
-    distillation: Distillation, target: FrozenTarget, batches: Sequence[Batch], depths: int
-) -> HeldOut:
+def evaluate(distillation: Distillation, batches: Sequence[Batch], depths: int) -> HeldOut:
     """Measure on batches of held-out text.
 
     Args:
         depths: how deep; a Medusa drafter goes no deeper than its heads.
     """
-    network = distillation.network
-    full_head = target.head.to(distillation.head.device)
-    judged, ranks, alphas = [0] * depths, torch.zeros(depths, _RANKS), torch.zeros(depths)
+    judged, ranks, alphas = torch.zeros(depths), torch.zeros(depths, _RANKS), torch.zeros(depths)
     chains, links = 0, torch.zeros(depths)
     deepest = depths
     for batch in (one.to(distillation.head.device) for one in batches):
-        predictions = network(batch, distillation.embedding, depths)
+        predictions = distillation.network(batch, distillation.embedding, depths)
         deepest = len(predictions)
         hits = torch.zeros(deepest, *batch.tokens.shape, dtype=torch.bool)
-        for depth, predicted in enumerate(predictions):
-            at = batch.judged(depth + 1)
-            order, accepted = _compare(distillation, full_head, batch, predicted, at)
-            judged[depth] += len(order)
-            alphas[depth] += accepted
-            ranks[depth] += order.sum(0)
-            hits[depth][at.cpu()] = order[:, 0].bool()
+        for where in torch.nonzero(batch.judged(1)).split(_BLOCK):
+            at = tuple(where.T)
+            p = _target_probabilities(distillation, batch, at)
+            for depth, predicted in enumerate(predictions):
+                valid = batch.judged(depth + 1)[at].unsqueeze(-1)
+                right, accepted = _compare(distillation, batch.top_ids[at][:, :1], p, predicted[at])
+                right, accepted = (right & valid).cpu(), accepted * valid.squeeze(-1)
+                judged[depth] += int(valid.sum())
+                alphas[depth] += float(accepted.sum())
+                ranks[depth, : right.shape[1]] += right.sum(0)
+                hits[depth][tuple(index.cpu() for index in at)] = right[:, 0]
         ran, alive = _chains(batch, hits)
         chains += ran
         links[:deepest] += alive
-    counts = torch.tensor(judged[:deepest]).clamp_min(1)
+    counts = judged[:deepest].clamp_min(1)
     rates = ranks[:deepest] / counts.unsqueeze(1)
     return HeldOut(
-        positions=judged[0],
+        positions=int(judged[0]),
         greedy=tuple(rates[:, 0].tolist()),
         alpha=tuple((alphas[:deepest] / counts).tolist()),
         acceptance_length=1.0 + float(links.sum()) / chains if chains else None,
@@ -87,23 +86,26 @@ def evaluate(
     )
 
 
+def _target_probabilities(
+    distillation: Distillation, batch: Batch, at: tuple[Tensor, ...]
+) -> Tensor:
+    """(P, v) the target's probabilities of the drafter's tokens.
+
+    The normaliser is that of the target's whole vocabulary, so a row sums to what the drafter's
+    vocabulary can cover; rounding of cached features could lift it above 1, and may not.
+    """
+    logits = batch.features[at] @ distillation.head.T
+    p = (logits - batch.normalisers[at].unsqueeze(-1)).exp()
+    return p / p.sum(-1, keepdim=True).clamp_min(1.0)
+
+
 def _compare(
-    distillation: Distillation, full_head: Tensor, batch: Batch, predicted: Tensor, at: Tensor
-) -> tuple[Tensor, float]:
-    """(P, ranks) whether the drafter's r-th token is the target's best, and the sum of alphas."""
-    features, hidden = batch.features[at], predicted[at].float()
-    ids = torch.nonzero(distillation.column >= 0).squeeze(1)
-    orders, accepted = [torch.zeros(0, _RANKS)], 0.0
-    for first in range(0, len(hidden), _BLOCK):
-        logits = features[first : first + _BLOCK] @ full_head.T
-        best = logits.argmax(-1)
-        drafted = hidden[first : first + _BLOCK] @ distillation.head.T
-        ranked = ids[drafted.topk(min(_RANKS, len(ids)), dim=-1).indices]
-        order = (ranked == best.unsqueeze(-1)).float().cpu()
-        orders.append(torch.nn.functional.pad(order, (0, _RANKS - order.shape[1])))
-        p = torch.softmax(logits, -1)[:, ids]
-        accepted += float(torch.minimum(p, torch.softmax(drafted, -1)).sum())
-    return torch.cat(orders), accepted
+    distillation: Distillation, best: Tensor, p: Tensor, predicted: Tensor
+) -> tuple[Tensor, Tensor]:
+    """(P, ranks) whether the drafter's r-th token is the target's best, and (P,) alphas."""
+    drafted = predicted.float() @ distillation.head.T
+    order = drafted.topk(min(_RANKS, drafted.shape[-1]), dim=-1).indices
+    return distillation.ids[order] == best, torch.minimum(p, drafted.softmax(-1)).sum(-1)
 
 
 def _chains(batch: Batch, hits: Tensor) -> tuple[int, Tensor]:

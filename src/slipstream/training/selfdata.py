@@ -30,6 +30,7 @@ from slipstream.training.shards import Shard, read_shard, write_shard
 
 if TYPE_CHECKING:
     from slipstream.engine.engine import Engine
+    from slipstream.engine.generation import Generation
 
 Messages = Sequence[dict[str, Any]]
 
@@ -168,7 +169,7 @@ class _ShardMaker:
             )
         self._target.recording = False
         try:
-            generations = self._engine.generate(prompts, params)
+            generations = self._generate(prompts, params)
         finally:
             self._target.recording = True
         for i, (opening, generation) in enumerate(zip(openings, generations, strict=True)):
@@ -193,13 +194,18 @@ class _ShardMaker:
         ]
         fits = [len(p) + 1 < self._target.info.max_context for p in prompts]
         some = [i for i, fit in enumerate(fits) if fit]
-        generations = self._engine.generate([prompts[i] for i in some], [params[i] for i in some])
+        generations = self._generate([prompts[i] for i in some], [params[i] for i in some])
         found: list[tuple[Record, int] | None] = [None] * len(chats)
         for i, generation, record in zip(some, generations, self._target.take(), strict=True):
             answer = [*prompts[i], *generation.token_ids]
             if generation.error is None and len(record.tokens) == len(answer) - 1:
                 found[i] = _with_last(record, answer[-1]), len(prompts[i])
         return found, temperatures
+
+    def _generate(
+        self, prompts: Sequence[list[int]], params: Sequence[SamplingParams]
+    ) -> list[Generation]:
+        return self._engine.generate(prompts, params) if prompts else []
 
     def _import(self, chats: Sequence[Messages]) -> list[tuple[Record, int] | None]:
         tokenizer, found = self._engine.tokenizer, list[tuple[Record, int] | None]()

@@ -152,22 +152,21 @@ class Trainer:
         held_out = self.corpus.held_out(settings.held_out_tokens)
         if progress.step == 0 and accelerator.is_main_process:
             self._measure(distillation, held_out, progress, loss=math.nan, rate=0.0)
-        measured, saved, begun, first = progress.tokens, time.monotonic(), time.monotonic(), None
+        if self._over(progress):
+            return progress
+        saved, begun, first = time.monotonic(), time.monotonic(), progress.tokens
         for batches in self._steps(progress, accelerator.num_processes):
             loss = self._step(accelerator, model, optimizer, batches, progress)
-            if first is None:
-                first = progress.tokens
             speed = (progress.tokens - first) / max(1e-9, time.monotonic() - begun)
             report = Report(progress, loss, self._rate(progress), speed)
-            over = progress.tokens >= settings.tokens
-            due = progress.tokens - measured >= settings.evaluate_every
-            if (over or due) and accelerator.is_main_process and held_out:
-                report.held_out = self._measure(
-                    distillation, held_out, progress, loss=loss, rate=report.rate
-                )
-            if over or due:
-                measured = progress.tokens
-            stop = over or bool(settings.patience and progress.stale >= settings.patience)
+            due = progress.tokens - progress.measured >= settings.evaluate_every
+            if due or self._over(progress):
+                progress.measured = progress.tokens
+                if accelerator.is_main_process:
+                    report.held_out = self._measure(
+                        distillation, held_out, progress, loss=loss, rate=report.rate
+                    )
+            stop = self._over(progress)
             by_time = time.monotonic() - saved >= settings.save_minutes * 60
             by_step = settings.save_steps and progress.step % settings.save_steps == 0
             if (stop or by_time or by_step) and accelerator.is_main_process:
@@ -179,6 +178,10 @@ class Trainer:
             if stop:
                 break
         return progress
+
+    def _over(self, progress: Progress) -> bool:
+        patience = self.settings.patience
+        return progress.tokens >= self.settings.tokens or 0 < patience <= progress.stale
 
     def _steps(self, progress: Progress, processes: int) -> Iterator[list[Batch]]:
         """The batches of each step, all processes'; ``progress`` points at the one after."""
@@ -248,7 +251,7 @@ class Trainer:
         if not held_out:
             return None
         distillation.eval()
-        found: HeldOut = evaluate(distillation, self.target, held_out, self.settings.depths)
+        found: HeldOut = evaluate(distillation, held_out, self.settings.depths)
         distillation.train()
         entry: dict[str, Any] = {"step": progress.step, "tokens": progress.tokens}
         if progress.step:

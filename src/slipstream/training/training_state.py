@@ -38,6 +38,7 @@ class Progress:
         step: optimizer steps done.
         tokens: text tokens seen, repetitions included.
         epoch, batch: the batch that comes next.
+        measured: tokens at the last measurement.
         best: best held-out figure so far.
         stale: measurements since then.
     """
@@ -46,6 +47,7 @@ class Progress:
     tokens: int = 0
     epoch: int = 0
     batch: int = 0
+    measured: int = 0
     best: float = -1.0
     stale: int = 0
 
