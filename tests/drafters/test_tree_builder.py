@@ -12,8 +12,9 @@ from slipstream.config import SamplingParams
 from slipstream.drafters.base import Budget
 from slipstream.drafters.dynamic_tree import LevelwiseGrowth, RerankedGrowth, dynamic_growth
 from slipstream.drafters.merge import merge
+from slipstream.drafters.ranking import slot_confidences, top
 from slipstream.drafters.static_tree import Shape, StaticGrowth
-from slipstream.drafters.tree_builder import Growth, TreeBuilder, slot_confidences, top
+from slipstream.drafters.tree_builder import Growth, TreeBuilder
 from slipstream.drafters.trimmed_vocabulary import TrimmedVocabulary
 from slipstream.sampling.noise import Noise
 from slipstream.sampling.race import race as shipped_race

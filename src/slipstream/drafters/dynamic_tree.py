@@ -18,8 +18,9 @@ import math
 from collections.abc import Sequence
 
 from slipstream.drafters.base import Budget
+from slipstream.drafters.ranking import slot_confidences
 from slipstream.drafters.static_tree import Shape, StaticGrowth
-from slipstream.drafters.tree_builder import Growth, TreeBuilder, slot_confidences
+from slipstream.drafters.tree_builder import Growth, TreeBuilder
 from slipstream.types import ROOT, Array, Draft
 
 

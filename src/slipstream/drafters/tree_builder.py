@@ -29,9 +29,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from array_api_compat import array_namespace, device, is_numpy_array
+from array_api_compat import array_namespace, device
 
 from slipstream.config import SamplingParams
+from slipstream.drafters.ranking import slot_confidences, top
 from slipstream.drafters.trimmed_vocabulary import TrimmedVocabulary
 from slipstream.errors import NumericalError
 from slipstream.sampling.noise import CycleNoise, Noise
@@ -251,39 +252,6 @@ class TreeBuilder:
             tokens = [self._vocabulary.token(index) for index in best] if q.trimmed else best
         total = sum(scores)
         return tokens, [score / total for score in scores]
-
-
-def slot_confidences(probs: Array, count: int, draw: DrawMethod) -> list[float]:
-    """How likely each of a node's next ``count`` children is to be accepted, before the draw.
-
-    A guess from q alone, which moves speed and never the output. For chosen children it is their
-    q. A sampled child is accepted with the overlap of p and q, which grows with how peaked q is;
-    its 2-norm stands for that, and the later ones share what the earlier left.
-    """
-    xp = array_namespace(probs)
-    peak = min(1.0, math.sqrt(float(xp.sum(probs * probs))))
-    if draw == "sampled":
-        return [peak * (1.0 - peak) ** rank for rank in range(count)]
-    chosen = [float(probs[token]) for token in top(probs, count - 1)]
-    return [*chosen, max(0.0, 1.0 - sum(chosen)) * peak]
-
-
-def top(values: Array, count: int) -> list[int]:
-    """Indices of the largest positive values, largest first, ties to the lowest index."""
-    if count <= 0:
-        return []
-    xp = array_namespace(values)
-    if count == 1:
-        indices = [int(xp.argmax(values))]
-    elif count >= values.shape[0]:
-        indices = list(range(values.shape[0]))
-    elif is_numpy_array(values):
-        lowest = xp.partition(values, values.shape[0] - count)[values.shape[0] - count]
-        indices = xp.nonzero((values >= lowest) & (values > 0.0))[0].tolist()
-    else:
-        indices = xp.topk(values, count).indices.tolist()
-    ranked = sorted((-float(values[i]), i) for i in indices)
-    return [i for value, i in ranked[:count] if value < 0.0]
 
 
 def _without(probs: Array, tokens: Sequence[int]) -> Array:

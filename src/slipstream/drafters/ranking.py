@@ -1,0 +1,43 @@
+"""Which tokens of a distribution come first, and how likely children are to be accepted.
+
+Guesses about acceptance steer the shape of trees: they move speed and never the output. Knows no
+noise and no tree. V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+
+from array_api_compat import array_namespace
+
+from slipstream.sampling.selection import kth_largest
+from slipstream.types import Array, DrawMethod
+
+
+def slot_confidences(probs: Array, count: int, draw: DrawMethod) -> list[float]:
+    """How likely each of a node's next ``count`` children is to be accepted, before the draw.
+
+    A guess from q alone, which moves speed and never the output. For chosen children it is their
+    q. A sampled child is accepted with the overlap of p and q, which grows with how peaked q is;
+    its 2-norm stands for that, and the later ones share what the earlier left.
+    """
+    xp = array_namespace(probs)
+    peak = min(1.0, math.sqrt(float(xp.sum(probs * probs))))
+    if draw == "sampled":
+        return [peak * (1.0 - peak) ** rank for rank in range(count)]
+    chosen = [float(probs[token]) for token in top(probs, count - 1)]
+    return [*chosen, max(0.0, 1.0 - sum(chosen)) * peak]
+
+
+def top(values: Array, count: int) -> list[int]:
+    """Indices of the largest positive values, largest first, ties to the lowest index."""
+    if count <= 0:
+        return []
+    xp = array_namespace(values)
+    if count == 1:
+        indices = [int(xp.argmax(values))]
+    else:
+        lowest = kth_largest(values, min(count, values.shape[0]))
+        indices = xp.nonzero((values >= lowest) & (values > 0.0))[0].tolist()
+    ranked = sorted((-float(values[i]), i) for i in indices)
+    return [i for value, i in ranked[:count] if value < 0.0]
