@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from slipstream.drafters.checkpoint import describe as describe_drafter
+from slipstream.drafters.checkpoint import is_drafter
+from slipstream.drafters.learned import shipped_drafters
 from slipstream.models import catalog
 from slipstream.models.loader import open_checkpoint
 
@@ -23,8 +26,19 @@ if TYPE_CHECKING:
 def inspect(model: str, as_json: bool) -> None:
     """Say what MODEL is: architecture, sizes, formats, tokenizer, context, licence.
 
-    MODEL is a built-in name, a .gguf file, a Hugging Face directory or a hub id.
+    MODEL is a built-in name, a .gguf file, a Hugging Face directory or a hub id; or a drafter's
+    directory, or the name of one that ships, such as smollm2-135m/eagle.
     """
+    drafter = shipped_drafters().get(model, model)
+    if is_drafter(drafter):
+        about = describe_drafter(drafter)
+        if as_json:
+            click.echo(json.dumps(about, ensure_ascii=False))
+        else:
+            from slipstream.cli.inspect_drafter import print_drafter
+
+            print_drafter(model, about)
+        return
     facts = describe(open_checkpoint(model))
     if model in catalog.names():
         facts["licence"] = catalog.get(model).licence
