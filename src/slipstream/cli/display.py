@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from slipstream.cli.report import Report
     from slipstream.engine.engine import Stream
     from slipstream.engine.generation import Generation
     from slipstream.engine.request import Piece
+    from slipstream.engine.trace import Trace
     from slipstream.types import Origin
 
 STYLES: Final[dict[Origin, dict[str, Any]]] = {
@@ -70,17 +73,21 @@ class Display:
         click.echo(text, nl=False, color=self.color or None)
         sys.stdout.flush()
 
+    def cycles(self, trace: Trace) -> None:
+        """Picture every cycle's drafted tree, below the text; on stderr if stdout is a pipe."""
+        from slipstream.cli.trace import render_cycle
+
+        console = self._console()
+        for cycle in trace.cycles:
+            console.print(render_cycle(cycle))
+
     def panel(self, report: Report) -> None:
         """Say what it gained, below the text; on stderr if stdout is a pipe."""
-        from rich.console import Console
         from rich.panel import Panel
         from rich.text import Text
 
         body = Text("\n").join(Text.assemble(*line) for line in report.lines())
-        console = Console(
-            stderr=not self.on_terminal, no_color=not self.color, highlight=False, width=_width()
-        )
-        console.print(
+        self._console().print(
             Panel(
                 body,
                 title=Text(report.title),
@@ -88,6 +95,13 @@ class Display:
                 border_style="dim" if report.result.exact else "red",
                 expand=False,
             )
+        )
+
+    def _console(self) -> Console:
+        from rich.console import Console
+
+        return Console(
+            stderr=not self.on_terminal, no_color=not self.color, highlight=False, width=_width()
         )
 
 

@@ -33,6 +33,7 @@ COMMANDS: Final[Mapping[str, Entry]] = MappingProxyType(
         "generate": Entry("slipstream.cli.generate:generate", "Write text from a prompt."),
         "pull": Entry("slipstream.cli.pull:pull", "Fetch a built-in model into the cache."),
         "inspect": Entry("slipstream.cli.inspect:inspect", "Say what a model file is."),
+        "train": Entry("slipstream.cli.train:train", "Train a drafter for a model of yours."),
         "theory": Entry("slipstream.cli.theory:theory", "Predict the gain from alpha and cost."),
     }
 )
