@@ -75,7 +75,7 @@ def test_settings_are_frozen_and_keyword_only() -> None:
 
 @pytest.mark.parametrize("k", [-1, 65, 2.0, True])
 def test_a_depth_outside_its_range_is_refused(k: object) -> None:
-    with pytest.raises(InvalidInput, match=r"k must be a whole number in \[0, 64\]"):
+    with pytest.raises(InvalidInput, match=r"k must be auto or a whole number in \[0, 64\]"):
         SpeculationConfig(k=k)  # type: ignore[arg-type]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from slipstream.errors import InvalidInput, UnknownName
 
@@ -20,6 +20,8 @@ MAX_DEPTH: Final = 64
 MAX_NODES: Final = 512
 """Most tokens a tree may draft in one cycle."""
 
+Depth: TypeAlias = int | Literal["auto"]
+"""Drafted depth, or the word that leaves it to the controller."""
 
 Config = TypeVar("Config", bound="_Config")
 
@@ -154,23 +156,28 @@ class SpeculationConfig(_Config):
     Args:
         drafter: a registered name, optionally with an argument (``draft:PATH``); ``none`` is
             plain decoding.
-        k: drafted depth, tokens per cycle; 0 is plain decoding through the same loop.
+        k: drafted depth, tokens per cycle; 0 is plain decoding through the same loop; ``auto``
+            chooses it for every request and cycle, by expected tokens per second.
         nodes: most drafted tokens per cycle, in a tree if more than k; None leaves it to the
             drafter.
         verify: name of the verification rule.
 
     Raises:
-        InvalidInput: k outside [0, 64] or nodes outside [0, 512]. Unknown names are refused by
-            their registries.
+        InvalidInput: k neither ``auto`` nor in [0, 64], or nodes outside [0, 512]. Unknown names
+            are refused by their registries.
     """
 
     drafter: str = "prompt-lookup"
-    k: int = 5
+    k: Depth = "auto"
     nodes: int | None = None
     verify: str = "coupled"
 
     def __post_init__(self) -> None:
-        _whole("k", self.k, 0, MAX_DEPTH)
+        if self.k != "auto":
+            valid = f"auto or a whole number in [0, {MAX_DEPTH}]"
+            whole = isinstance(self.k, int) and not isinstance(self.k, bool)
+            if not whole or not 0 <= self.k <= MAX_DEPTH:
+                raise InvalidInput(f"k must be {valid}, not {self.k!r}")
         if self.nodes is not None:
             _whole("nodes", self.nodes, 0, MAX_NODES)
 

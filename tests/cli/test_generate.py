@@ -281,7 +281,7 @@ def test_plain_decoding_has_nothing_to_mark(
     ("arguments", "words"),
     [
         ([""], "the prompt is empty"),
-        (["x", "--k", "-1"], "k must be a whole number in [0, 64], not -1"),
+        (["x", "--k", "-1"], "k must be auto or a whole number in [0, 64], not -1"),
         (["x", "--drafter", "oracle"], "unknown drafter 'oracle'; valid: "),
         (["x", "--verify", "hope"], "unknown verification rule 'hope'; valid: argmax_match, "),
         (["x", "--temperature", "-1"], "temperature must be"),

@@ -10,14 +10,22 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from slipstream.config import MAX_DEPTH, EngineConfig, SamplingParams, SpeculationConfig
+from slipstream.config import (
+    MAX_DEPTH,
+    Depth,
+    EngineConfig,
+    SamplingParams,
+    SpeculationConfig,
+)
 from slipstream.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from slipstream.engine.cost_table import CostTable
     from slipstream.engine.engine import Engine
     from slipstream.engine.generation import Generation
     from slipstream.engine.prompts import Prompt
@@ -46,7 +54,13 @@ def _option(name: str, default: Any, help: str, **more: Any) -> Callable[[Any], 
 @click.option("--system", metavar="TEXT", help="A system message before the prompt.")
 @_option("--model", "smollm2-135m", "Built-in name, .gguf file, directory or hub id.")
 @_option("--drafter", _SPECULATION.drafter, f"What guesses: {DRAFTERS}.")
-@_option("--k", _SPECULATION.k, f"Drafted tokens per cycle, 0 to {MAX_DEPTH}.")
+@_option(
+    "--k",
+    _SPECULATION.k,
+    f"Drafted tokens per cycle, 0 to {MAX_DEPTH}, or auto: whatever is fastest at the moment.",
+    callback=lambda _, __, value: _depth(value),
+)
+@click.option("--nodes", type=int, help="Most drafted tokens per cycle, as a tree if more than k.")
 @_option("--verify", _SPECULATION.verify, f"Verification rule: {RULES}.")
 @_option("--temperature", _SAMPLING.temperature, "0 is greedy.")
 @_option("--top-k", _SAMPLING.top_k, "Keep the k most likely tokens; 0 keeps all.")
@@ -68,6 +82,12 @@ def _option(name: str, default: Any, help: str, **more: Any) -> Callable[[Any], 
 @_option("--backend", _PLACE.backend, "auto, native, reference or hf.")
 @click.option("--threads", type=int, help="Default: one per physical core.")
 @click.option("--device", help="Torch device of the hf backend, such as cuda:0.")
+@click.option(
+    "--settings",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="What `slipstream tune` wrote; options given here go before.",
+)
+@click.option("--trace", is_flag=True, help="Show what was drafted in every cycle, as a tree.")
 @click.option("--compare", is_flag=True, help="Also decode plainly; show both times.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 @click.option(
@@ -83,13 +103,16 @@ def generate(
     system: str | None,
     model: str,
     drafter: str,
-    k: int,
+    k: Depth,
+    nodes: int | None,
     verify: str,
     weights: str,
     activations: str,
     backend: str,
     threads: int | None,
     device: str | None,
+    settings: Path | None,
+    trace: bool,
     compare: bool,
     as_json: bool,
     color: str,
@@ -102,45 +125,99 @@ def generate(
     gained. Into a pipe goes the text alone.
     """
     params = _sampling_params(as_json=as_json, **sampling)
-    speculation = SpeculationConfig(drafter=drafter, k=k, verify=verify)
+    speculation = SpeculationConfig(drafter=drafter, k=k, nodes=nodes, verify=verify)
     place = EngineConfig(
         weights=weights, activations=activations, backend=backend, threads=threads, device=device
     )
+    costs: CostTable | None = None
+    if settings is not None:
+        model, speculation, place, costs = _merge(settings, model, speculation, place)
     text = _read_prompt(prompt)
 
     from slipstream.cli.display import Display
     from slipstream.cli.progress import LoadingBar
     from slipstream.cli.report import Report
     from slipstream.engine.engine import Engine
+    from slipstream.engine.trace import Trace
 
     with LoadingBar() as progress:
         engine = Engine(
             model,
             drafter=speculation.drafter,
             k=speculation.k,
+            nodes=speculation.nodes,
+            costs=costs,
             verify=speculation.verify,
             config=place,
             progress=progress,
         )
     if not engine.rule.exact:
         click.echo(
-            f"slipstream: warning: --verify {verify} is LOSSY: "
+            f"slipstream: warning: --verify {speculation.verify} is LOSSY: "
             "the text does not follow the model's own distribution",
             err=True,
         )
     conversation = _conversation(engine, text, system=system, chat=chat)
 
-    display = Display(color, speculating=k > 0 and drafter != "none")
+    display = Display(color, speculating=speculation.k != 0 and speculation.drafter != "none")
+    cycles = Trace(engine.tokenizer) if trace else None
+    stream = engine.stream(conversation, params, trace=cycles)
     if as_json:
-        result = engine.generate(conversation, params)
+        for _ in stream:
+            pass
     else:
-        result = display.write(engine.stream(conversation, params))
+        display.write(stream)
+    result = stream.result
     plain = _decode_plainly(engine, conversation, params, result) if compare else None
-    report = Report(model=model, k=k, result=result, plain=plain)
+    report = Report(model=model, k=speculation.k, result=result, plain=plain)
     if as_json:
-        click.echo(json.dumps(report.as_dict(), ensure_ascii=False))
-    elif display.on_terminal or compare:
+        values = report.as_dict()
+        if cycles is not None:
+            values["trace"] = cycles.as_dict()["cycles"]
+        click.echo(json.dumps(values, ensure_ascii=False))
+        return
+    if cycles is not None:
+        display.cycles(cycles)
+    if display.on_terminal or compare:
         display.panel(report)
+
+
+def _depth(value: str | int) -> Depth:
+    """``auto`` or a number; :class:`SpeculationConfig` says what is wrong with anything else."""
+    try:
+        return "auto" if value == "auto" else int(value)
+    except ValueError:
+        raise InvalidInput(
+            f"--k must be auto or a whole number in [0, {MAX_DEPTH}], not {value!r}"
+        ) from None
+
+
+def _merge(
+    path: Path, model: str, speculation: SpeculationConfig, place: EngineConfig
+) -> tuple[str, SpeculationConfig, EngineConfig, CostTable | None]:
+    """A settings file under the options that were given on the command line."""
+    from dataclasses import fields, replace
+
+    from slipstream.engine.settings import read_settings
+
+    settings = read_settings(path)
+    context = click.get_current_context()
+
+    def given(name: str) -> bool:
+        return context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+    def over(config: Any, saved: Any) -> Any:
+        names = [field.name for field in fields(config) if given(field.name)]
+        return replace(saved, **{name: getattr(config, name) for name in names})
+
+    # Costs were measured with the file's own model, drafter and place.
+    same = not any(given(name) for name in ("model", "drafter", *vars(place)))
+    return (
+        model if given("model") else settings.model,
+        over(speculation, settings.speculation),
+        over(place, settings.engine),
+        settings.costs if same else None,
+    )
 
 
 def _sampling_params(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from slipstream.theory.speedup import measured_speedup
 
 if TYPE_CHECKING:
+    from slipstream.config import Depth
     from slipstream.engine.generation import Generation
 
 Span = tuple[str, str]
@@ -42,23 +43,26 @@ class Report:
 
     Args:
         model: the target as the user named it.
-        k: drafted depth.
+        k: drafted depth, or ``auto``.
         result: what was generated.
         plain: the same request decoded plainly.
     """
 
     model: str
-    k: int
+    k: Depth
     result: Generation
     plain: Generation | None = None
 
     @property
     def prediction(self) -> Prediction | None:
         """What the theory expects; None if no rule reported an alpha or nothing was measured."""
-        stats, plain = self.result.stats, self.plain.stats if self.plain else None
+        return self._predict(self.plain)
+
+    def _predict(self, beside: Generation | None) -> Prediction | None:
+        stats, plain = self.result.stats, beside.stats if beside else None
         if not stats.cycles or stats.target_seconds <= 0 or (stats.drafted and not stats.alphas):
             return None
-        depth = max(self.k, 1)
+        depth = max(len(stats.drafted_at) if self.k == "auto" else self.k, 1)
         tokens = min(1 + sum(stats.alphas) / stats.cycles, depth + 1.0)  # alphas are float32
         verify = stats.target_seconds / stats.cycles
         draft = stats.draft_seconds / stats.cycles
@@ -146,10 +150,12 @@ class Report:
             )
             lines.append(_line("origin", "", "") + self._origins())
         if (prediction := self.prediction) is not None and (stats.drafted or self.plain):
-            how = "from alpha and the measured costs"
-            if prediction.assumes == "flat":
-                how = "from alpha, if a pass of any width costs the same"
-            lines.append(_line("predicted", f"{prediction.speedup:.2f}×", f" {how}"))
+            flat = self._predict(None)
+            assert flat is not None
+            how = " from alpha, if a pass of any width costs the same"
+            if self.plain is not None:
+                how += f"; {prediction.speedup:.2f}× at the costs measured"
+            lines.append(_line("predicted", f"{flat.speedup:.2f}×", how))
         if self.plain is not None and self.speedup is not None:
             plain = self.plain.stats
             beside = f" over {_rate(plain.tokens_per_second)}, {plain.decode_seconds:.2f} s plainly"

@@ -11,7 +11,8 @@ from typing import Protocol
 
 from slipstream.drafters.base import Budget
 from slipstream.engine.request import Request
-from slipstream.types import Draft
+from slipstream.engine.stats import CycleTimes
+from slipstream.types import Draft, Verdict
 
 
 class Controller(Protocol):
@@ -21,8 +22,14 @@ class Controller(Protocol):
         """One budget for each request of the batch."""
         ...
 
-    def update(self, request: Request, draft: Draft) -> None:
-        """A request's cycle is over; its statistics hold what happened."""
+    def update(
+        self,
+        requests: Sequence[Request],
+        drafts: Sequence[Draft],
+        verdicts: Sequence[Verdict | None],
+        times: CycleTimes,
+    ) -> None:
+        """A cycle is over; a request that failed in it has no verdict."""
         ...
 
 
@@ -48,5 +55,11 @@ class FixedDepth:
             for depth in depths
         ]
 
-    def update(self, request: Request, draft: Draft) -> None:
+    def update(
+        self,
+        requests: Sequence[Request],
+        drafts: Sequence[Draft],
+        verdicts: Sequence[Verdict | None],
+        times: CycleTimes,
+    ) -> None:
         """A fixed depth learns nothing."""

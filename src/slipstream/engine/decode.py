@@ -23,7 +23,7 @@ from slipstream.engine.stats import CycleTimes
 from slipstream.errors import NumericalError
 from slipstream.models.base import PREFIX, FeatureRequest, ForwardOutput, Rows, TargetModel
 from slipstream.sampling.rows import ProcessedRows
-from slipstream.types import Array, Draft
+from slipstream.types import Array, Draft, Verdict
 from slipstream.verification.base import VerificationRule
 
 
@@ -56,18 +56,20 @@ def cycle(
     output = target.forward(_rows(requests, drafts), drafter.features)
     graded = perf_counter()
 
-    observations = []
+    observations: list[Observation] = []
+    verdicts: list[Verdict | None] = []
     first = 0
     for request, draft in zip(requests, drafts, strict=True):
         assert request.handle is not None
         logits = output.logits[first : first + len(draft) + 1]
+        verdict: Verdict | None = None
+        path: tuple[int, ...] = ()
         try:
-            path = _judge(rule, request, draft, logits)
+            verdict, path = _judge(rule, request, draft, logits)
         except NumericalError as error:
             request.fail(error)
-            path = ()
         target.commit(request.handle, [0, *(node + 1 for node in path)])
-        controller.update(request, draft)
+        verdicts.append(verdict)
         if not request.finished:
             features = _pick(output, drafter.features, [first + node + 1 for node in (-1, *path)])
             observations.append(Observation(request.state, len(path) + 1, path, features))
@@ -78,6 +80,7 @@ def cycle(
     times = CycleTimes(
         draft=drafted - begun, target=graded - drafted, rest=ended - graded, batch=len(requests)
     )
+    controller.update(requests, drafts, verdicts, times)
     for request in requests:
         request.stats.add_times(times)
 
@@ -92,15 +95,15 @@ def finish(target: TargetModel, drafter: Drafter, request: Request) -> None:
 
 def _judge(
     rule: VerificationRule, request: Request, draft: Draft, logits_RV: Array
-) -> tuple[int, ...]:
-    """Verify a draft and append what was kept; returns the accepted nodes that were kept."""
+) -> tuple[Verdict, tuple[int, ...]]:
+    """Verify a draft and append what was kept; returns the verdict and the nodes that were kept."""
     state, start = request.state, request.state.length
     rows = ProcessedRows(logits_RV, state.params, state, draft.tree)
     verdict = rule.verify(draft, rows, request.noise.cycle(start))
     kept = request.emit(draft, verdict, logits_RV)
     if request.trace is not None:
         request.trace.add_cycle(start, state.tokens[start - 1], draft, verdict, rows, kept)
-    return verdict.path[: kept - 1] if kept <= len(verdict.path) else verdict.path
+    return verdict, verdict.path[: kept - 1] if kept <= len(verdict.path) else verdict.path
 
 
 def _rows(requests: Sequence[Request], drafts: Sequence[Draft]) -> Rows:

@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, cast, overload
 
-from slipstream.config import EngineConfig, SamplingParams, SpeculationConfig
+from slipstream.config import MAX_NODES, Depth, EngineConfig, SamplingParams, SpeculationConfig
 from slipstream.drafters.base import Drafter
-from slipstream.drafters.registry import DrafterContext, make_drafter
+from slipstream.drafters.registry import DrafterContext, make_drafter, parse_spec
 from slipstream.engine import decode
+from slipstream.engine.adaptive import PINNED, AdaptiveDepth
 from slipstream.engine.controller import Controller, FixedDepth
+from slipstream.engine.cost_table import CostTable
 from slipstream.engine.generation import Generation
 from slipstream.engine.prompts import Prompt, encode_prompt, is_batch
 from slipstream.engine.request import Piece, Request
@@ -42,9 +44,11 @@ class Engine:
         tokenizer: of a model that was passed in loaded; a transformers tokenizer or ours.
         drafter: a registered name such as ``prompt-lookup``, ``draft:PATH``, ``none``; or a
             :class:`Drafter`.
-        k: drafted depth, tokens per cycle.
+        k: drafted depth, tokens per cycle; ``auto`` chooses it for every request and cycle by
+            expected tokens per second (:mod:`slipstream.engine.adaptive`).
         nodes: most drafted tokens per cycle; more than k allows trees. None leaves it to the
             drafter: 12 where it drafts trees, else k.
+        costs: measured costs for ``auto`` to start from, as ``slipstream tune`` writes them.
         verify: the verification rule's name.
         config: backend, precision, threads, batch size.
         progress: called with (what, done, total) while a model loads.
@@ -74,8 +78,9 @@ class Engine:
         *,
         tokenizer: Tokenizer | Any | None = None,
         drafter: str | Drafter = "prompt-lookup",
-        k: int = 5,
+        k: Depth = "auto",
         nodes: int | None = None,
+        costs: CostTable | None = None,
         verify: str = "coupled",
         config: EngineConfig | None = None,
         progress: Callable[[str, int, int], None] | None = None,
@@ -84,6 +89,8 @@ class Engine:
         named = drafter if isinstance(drafter, str) else drafter.name
         self.speculation = SpeculationConfig(drafter=named, k=k, nodes=nodes, verify=verify)
         self.rule = get_rule(verify)
+        if isinstance(drafter, str):
+            parse_spec(drafter)  # a typo should not cost the loading of a model
         loaded = _loaded(model, tokenizer, self.config, progress)
         self.model = loaded.target
         self.tokenizer = loaded.tokenizer
@@ -93,7 +100,7 @@ class Engine:
             )
             drafter = make_drafter(drafter, context)
         self.drafter = drafter
-        self._controller: Controller = FixedDepth(k, self._nodes())
+        self._controller = self._make_controller(costs)
         self._next_uid = 0
 
     @overload  # a string is also a sequence of strings, so the two overlap; a string is one prompt
@@ -168,19 +175,24 @@ class Engine:
         """Token ids of a prompt as :meth:`generate` would feed them."""
         return encode_prompt(self.tokenizer, prompt, chat=chat)
 
-    def _nodes(self) -> int:
-        """Most drafted tokens per cycle."""
+    def _make_controller(self, costs: CostTable | None) -> Controller:
         k, nodes = self.speculation.k, self.speculation.nodes
-        trees = self.rule.trees and self.model.capabilities.trees
-        if nodes is None:
-            return TREE_NODES if trees and k > 0 and getattr(self.drafter, "trees", False) else k
-        if nodes > k and not trees:
+        may_branch = self.rule.trees and self.model.capabilities.trees
+        branches = may_branch and getattr(self.drafter, "trees", False)
+        if k == "auto":
+            return AdaptiveDepth(
+                nodes_per_level=(nodes or TREE_NODES) / PINNED if branches else 1.0,
+                most_nodes=MAX_NODES if nodes is None else nodes,
+                keeps_tokens=self.rule.name == "coupled",
+                costs=costs,
+            )
+        if nodes is not None and nodes > k and not may_branch:
             what = "backend runs" if self.rule.trees else f"rule {self.rule.name!r} judges"
             raise InvalidInput(
                 f"nodes={nodes} with k={k} asks for trees, but this {what} chains only: "
                 f"valid are nodes up to {k}"
             )
-        return nodes
+        return FixedDepth(k, TREE_NODES if nodes is None and branches and k > 0 else nodes)
 
     def _request(self, prompt: Prompt, params: SamplingParams, chat: bool) -> Request:
         tokens = self.encode(prompt, chat=chat)

@@ -8,7 +8,7 @@ of an accepted path behind the event are dropped, and nothing about the request 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from slipstream.engine.output_text import OutputText
 from slipstream.engine.stats import RequestStats
@@ -18,6 +18,9 @@ from slipstream.models.tokenizer import Tokenizer
 from slipstream.sampling.logprobs import TokenLogprob, token_logprob
 from slipstream.sampling.noise import Noise
 from slipstream.types import ROOT, Array, Draft, Origin, SequenceState, Verdict
+
+if TYPE_CHECKING:
+    from slipstream.engine.adaptive import Notes
 
 FinishReason: TypeAlias = Literal["stop", "length", "context", "error"]
 """``stop`` an end token or stop string, ``length`` max_tokens, ``context`` the model's context is
@@ -49,6 +52,7 @@ class Request:
         end_tokens: token ids that end it.
         max_context: most tokens that its sequence may hold.
         trace: told of every verdict.
+        notes: what an adaptive controller keeps about it.
     """
 
     state: SequenceState
@@ -56,6 +60,7 @@ class Request:
     end_tokens: frozenset[int]
     max_context: int
     trace: Trace | None = None
+    notes: Notes | None = None
     handle: int | None = None
     stats: RequestStats = field(default_factory=RequestStats)
     finish_reason: FinishReason | None = None

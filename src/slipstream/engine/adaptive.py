@@ -1,0 +1,230 @@
+"""The depth that brings the most tokens per second, chosen anew for every request and cycle.
+
+Drafting one level deeper brings the chance that everything down to it is accepted, and costs the
+rows and the drafter step that it takes, if there is a draft at all. The levels of all requests of
+the batch are lined up by tokens per row, and as many of them are granted as make
+
+    (B + accepted tokens) / (C(rows) + drafting)
+
+largest: one budget of rows, shared by marginal gain for as long as that exceeds the marginal cost.
+Chances are learnt by :mod:`slipstream.engine.acceptance_record`, prices by
+:mod:`slipstream.engine.running_cost`. A request for which nothing pays decodes plainly, and drafts
+a single level now and then to see whether that is still so, for 1.5 % of its time.
+
+Promises: depths depend on past cycles, lengths and the clock, never on the tokens at hand. Which
+tokens the `coupled` rule emits doesn't depend on depths, but other rules spend their random numbers
+by cycle. So that the same seed gives the same tokens under them too, a request that brings a seed
+and a temperature drafts at a fixed depth there. Shape letter: B requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from slipstream.config import MAX_NODES
+from slipstream.drafters.base import Budget
+from slipstream.engine.acceptance_record import AcceptanceRecord, Reach
+from slipstream.engine.cost_table import CostTable
+from slipstream.engine.request import Request
+from slipstream.engine.running_cost import RunningCost
+from slipstream.engine.stats import CycleTimes
+from slipstream.types import Draft, Verdict
+
+DEEPEST: Final = 32
+"""No draft goes deeper."""
+
+PINNED: Final = 5
+"""Depth of a request whose tokens depend on its depths."""
+
+_PROBE_SHARE: Final = 0.015
+"""Share of a plainly decoding request's time that goes into trying whether a draft would pay."""
+
+_PLAIN_INTERVAL: Final = 256
+"""A plain cycle is due after this many cycles without one, sooner in the beginning: what drafting
+is worth can't be known without the price of not drafting."""
+
+_MEMORY, _POOL_MEMORY = 40.0, 300.0
+"""Cycles that a request's chances remember, and those of all requests together."""
+
+
+@dataclass
+class Notes:
+    """What the controller keeps beside a request.
+
+    Args:
+        record: its acceptance so far.
+        asked: depth that the running cycle may draft.
+        credit: seconds saved up for the next try, while decoding plainly.
+    """
+
+    record: AcceptanceRecord
+    asked: int = 0
+    credit: float = 0.0
+
+
+_Level: TypeAlias = tuple[float, int, int, float, float]
+"""One more level for one request, in the order in which levels are granted: minus the tokens that
+it brings per row, request, depth, the chance that it is drafted, the chance that it is accepted."""
+
+
+class AdaptiveDepth:
+    """Chooses depths by expected tokens per second.
+
+    Args:
+        nodes_per_level: drafted tokens per level; more than 1 makes trees.
+        most_nodes: most drafted tokens of a request in a cycle.
+        keeps_tokens: whether the rule emits the same tokens for a seed whatever the depths.
+        costs: measured costs to start from; None starts from a guess.
+    """
+
+    def __init__(
+        self,
+        *,
+        nodes_per_level: float = 1.0,
+        most_nodes: int = MAX_NODES,
+        keeps_tokens: bool = True,
+        costs: CostTable | None = None,
+    ) -> None:
+        self._deepest = min(DEEPEST, most_nodes)
+        self._nodes = [  # of a tree, by its depth
+            min(max(depth, round(depth * nodes_per_level)), most_nodes)
+            for depth in range(self._deepest + 1)
+        ]
+        self._keeps_tokens = keeps_tokens
+        self._pool = AcceptanceRecord(self._deepest, memory=_POOL_MEMORY)
+        if costs is None:  # until measured: a row adds 6 % to a pass, a level of drafting a step
+            self._passes = RunningCost(lambda rows: 1 + 0.06 * (rows - 1))
+            self._drafts = RunningCost(lambda depth: depth + 0.1)
+        else:
+            self._passes = RunningCost(costs.cycle, measured=True)
+            self._drafts = RunningCost(lambda depth: costs.draft(depth) + 1e-9, measured=True)
+        self._prices: list[float] = [0.0]  # of passes, by rows; never falling
+        self._since_plain, self._patience = 0, 1
+
+    def budgets(self, requests: Sequence[Request]) -> list[Budget]:
+        if self._since_plain >= self._patience:
+            self._patience = min(2 * self._patience, _PLAIN_INTERVAL)
+            depths = [self._pinned_depth(request) for request in requests]
+        else:
+            depths = self._share(requests)
+            for index, request in enumerate(requests):
+                useful = min(request.room, self._deepest) > 0
+                if useful and not depths[index] and self._probes(request, len(requests)):
+                    depths[index] = 1
+        for request, depth in zip(requests, depths, strict=True):
+            self._notes(request).asked = depth
+        return [Budget(depth=depth, nodes=self._nodes[depth]) for depth in depths]
+
+    def update(
+        self,
+        requests: Sequence[Request],
+        drafts: Sequence[Draft],
+        verdicts: Sequence[Verdict | None],
+        times: CycleTimes,
+    ) -> None:
+        asked = 0
+        for request, draft, verdict in zip(requests, drafts, verdicts, strict=True):
+            notes = self._notes(request)
+            asked = max(asked, notes.asked)
+            if not notes.asked:
+                notes.record.skip()
+            elif verdict is not None:
+                notes.record.update(draft, verdict, notes.asked)
+                self._pool.update(draft, verdict, notes.asked)
+        rows = sum(len(draft) + 1 for draft in drafts)
+        self._since_plain = 0 if rows == len(drafts) else self._since_plain + 1
+        self._passes.observe(rows, times.target + times.rest)
+        if asked:
+            self._drafts.observe(asked, times.draft)
+        del self._prices[1:]
+
+    def _share(self, requests: Sequence[Request]) -> list[int]:
+        """The depth of each request that makes the whole batch fastest."""
+        depths = [0] * len(requests)
+        taken = [1.0] * len(requests)  # expected rows of each request
+        levels: list[_Level] = []
+        for index, request in enumerate(requests):
+            room = min(request.room, self._deepest)
+            depths[index] = self._pinned_depth(request)
+            if depths[index]:
+                taken[index] += self._nodes[depths[index]]
+            elif room > 0:
+                levels += self._levels(index, self._notes(request).record.reach(room))
+        levels.sort()
+
+        nodes = self._nodes
+        rows, deepest = sum(taken), max(depths, default=0)
+        tokens, seconds = float(len(requests)), self._pass_price(round(rows))
+        drafting = self._draft_price(deepest)
+        best, granted = tokens / (seconds + drafting), 0
+        for count, (_, index, depth, drafted, accepted) in enumerate(levels, start=1):
+            others = round(rows - taken[index]) + 1
+            above, here = nodes[depth - 1], nodes[depth]
+            seconds += drafted * (
+                self._pass_price(others + here) - self._pass_price(others + above)
+            )
+            tokens += accepted
+            rows += drafted * (here - above)
+            taken[index] += drafted * (here - above)
+            if depth > deepest:
+                deepest, drafting = depth, self._draft_price(depth)
+            rate = tokens / (seconds + drafting)
+            if rate > best:
+                best, granted = rate, count
+        for _, index, depth, _, _ in levels[:granted]:
+            depths[index] = depth
+        return depths
+
+    def _levels(self, request: int, reaches: Sequence[Reach]) -> list[_Level]:
+        """A request's levels with tokens per row made non-increasing, by pooling what violates it.
+
+        A level that is worth more than the ones above it can't be had without them.
+        """
+        blocks: list[tuple[float, float, int]] = []  # tokens, rows, levels
+        nodes = self._nodes
+        for depth, (drafted, accepted) in enumerate(reaches, start=1):
+            tokens, rows, count = accepted, drafted * (nodes[depth] - nodes[depth - 1]) + 1e-9, 1
+            while blocks and tokens * blocks[-1][1] > blocks[-1][0] * rows:
+                above = blocks.pop()
+                tokens, rows, count = tokens + above[0], rows + above[1], count + above[2]
+            blocks.append((tokens, rows, count))
+        levels: list[_Level] = []
+        for tokens, rows, count in blocks:
+            for depth in range(len(levels) + 1, len(levels) + 1 + count):
+                levels.append((-tokens / rows, request, depth, *reaches[depth - 1]))
+        return levels
+
+    def _probes(self, request: Request, batch: int) -> bool:
+        """Whether a request that decodes plainly has saved up enough for a try."""
+        notes = self._notes(request)
+        plain = self._pass_price(batch)
+        price = self._pass_price(batch + self._nodes[1]) - plain + self._draft_price(1)
+        notes.credit += _PROBE_SHARE * plain / batch
+        if notes.credit < price:
+            return False
+        notes.credit = 0.0
+        return True
+
+    def _pinned_depth(self, request: Request) -> int:
+        """The depth of a request whose tokens depend on its depths; 0 for any other."""
+        params = request.state.params
+        if self._keeps_tokens or params.seed is None or params.greedy:
+            return 0
+        return min(PINNED, self._deepest, request.room)
+
+    def _notes(self, request: Request) -> Notes:
+        if request.notes is None:
+            request.notes = Notes(AcceptanceRecord(self._deepest, memory=_MEMORY, pool=self._pool))
+        return request.notes
+
+    def _pass_price(self, rows: int) -> float:
+        prices = self._prices
+        while len(prices) <= rows:
+            prices.append(max(prices[-1], self._passes.price(len(prices))))
+        return prices[rows]
+
+    def _draft_price(self, depth: int) -> float:
+        """Free until it was measured, so that it is."""
+        return self._drafts.price(depth) if depth and self._drafts.known else 0.0
