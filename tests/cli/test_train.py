@@ -20,7 +20,6 @@ def run(*arguments: object) -> str:
     return result.output
 
 
-@pytest.mark.filterwarnings("ignore:.*pin_memory.*")
 def test_two_commands_make_a_drafter_and_a_third_its_curve(
     tiny_model_dir: Path, tmp_path: Path
 ) -> None:

@@ -180,7 +180,7 @@ def medusa(heads: int, **options: Any) -> None:
 
 
 @_trainer("eagle", rate=1e-3)
-@click.option("--depths", type=int, default=3, show_default=True, help="Of the rollout.")
+@click.option("--depths", type=int, default=2, show_default=True, help="Of the rollout.")
 @click.option("--noise", type=float, help="On features, relative to their own spread.")
 @click.option("--feature-weight", type=float, help="Of the feature loss.")
 def eagle(depths: int, noise: float | None, feature_weight: float | None, **options: Any) -> None:
@@ -246,7 +246,7 @@ def _run(
     )
     fields = {field.name for field in dataclasses.fields(TrainerSettings)}
     settings = TrainerSettings(**{name: options[name] for name in fields & set(options)})
-    network = make_network(architecture, target, corpus, **shape)
+    network = make_network(architecture, target, corpus, seed=options["seed"], **shape)
     with _Bar(f"train {architecture}", settings.tokens) as bar:
         done = Trainer(
             network=network,

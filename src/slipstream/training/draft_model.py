@@ -6,7 +6,7 @@ self-speculation by layer skipping). Shapes as in :mod:`slipstream.training.netw
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from torch import Tensor, nn
@@ -29,6 +29,7 @@ class DraftNetwork(nn.Module):  # type: ignore[misc]
 
     architecture: Final[Architecture] = "draft"
     head_count: Final = 0
+    rates: Final[Mapping[str, float]] = {}
 
     def __init__(self, shape: LayerShape, hidden_size: int) -> None:
         super().__init__()

@@ -6,12 +6,14 @@ place of the true feature and see it in the attention, exactly as drafting does 
 HASS 2408.15766, EAGLE-3 2503.01840).
 
 The start is linear: ``fc`` is the ridge regression of the next feature on [embedding, feature] over
-some of the data, and the block adds nothing yet. Shapes as in :mod:`slipstream.training.networks`.
+some of the data, and the block, random, adds nothing yet because its output projections are zero.
+The target's own last block would not do: its inner activations are so large that the first steps on
+zero projections throw the fit away. Shapes as in :mod:`slipstream.training.networks`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import torch
@@ -34,6 +36,7 @@ class EagleNetwork(nn.Module):  # type: ignore[misc]
 
     architecture: Final[Architecture] = "eagle"
     head_count: Final = 0
+    rates: Final[Mapping[str, float]] = {"fc.": 0.1}
 
     def __init__(self, shape: LayerShape, hidden_size: int) -> None:
         super().__init__()
@@ -44,21 +47,27 @@ class EagleNetwork(nn.Module):  # type: ignore[misc]
 
     @classmethod
     def from_target(
-        cls, target: FrozenTarget, batches: Iterable[Batch], *, layers: int = 1
+        cls, target: FrozenTarget, batches: Iterable[Batch], *, layers: int = 1, seed: int = 0
     ) -> EagleNetwork:
-        """Blocks from the target's last ones, silenced, behind a linear fit of the next feature.
+        """Blocks shaped like the target's, silent at first, behind a fit of the next feature.
+
+        Args:
+            batches: text for the fit.
+            seed: of the blocks.
 
         Raises:
             InvalidInput: no model of the Llama family.
         """
         config = llama_config(target)
         network = cls(LayerShape.of(config, num_layers=layers), config.hidden_size)
-        for block, source in zip(
-            network.model.layers, range(config.num_layers - layers, config.num_layers), strict=True
-        ):
-            block.load_state_dict(target.layer(source))
-            nn.init.zeros_(block.self_attn.o_proj.weight)
-            nn.init.zeros_(block.mlp.down_proj.weight)
+        draw = torch.Generator().manual_seed(seed)
+        for name, parameter in network.model.named_parameters():
+            if parameter.ndim == 1:
+                nn.init.constant_(parameter, 1.0 if name.endswith("norm.weight") else 0.0)
+            elif name.endswith(("o_proj.weight", "down_proj.weight")):
+                nn.init.zeros_(parameter)
+            else:
+                nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5, generator=draw)
         weight, bias = linear_fit(batches, target.embedding)
         with torch.no_grad():
             network.fc.weight.copy_(weight)

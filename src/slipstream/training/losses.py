@@ -43,7 +43,8 @@ def cross_entropy(log_q: Tensor, p: Tensor, log_weights: Tensor) -> Tensor:
 
 def kl(log_q: Tensor, p: Tensor, log_weights: Tensor) -> Tensor:
     """KL(p || q): covers everything the target may say."""
-    return _total(_relative(p, _log(p), log_q), log_weights) - _total(p, log_weights) + 1.0
+    entropy = -_total(p * _log(p) - p, log_weights)
+    return 1.0 - _total(p * log_q, log_weights) - entropy
 
 
 def reverse_kl(log_q: Tensor, p: Tensor, log_weights: Tensor) -> Tensor:
@@ -56,7 +57,7 @@ def jsd(log_q: Tensor, p: Tensor, log_weights: Tensor) -> Tensor:
     """Jensen-Shannon divergence, in [0, log 2]; lost mass counts log(2) / 2."""
     q = log_q.exp()
     log_middle = _log((p + q) / 2)
-    inside = _relative(p, _log(p), log_middle) + _relative(q, log_q, log_middle)
+    inside = p * (_log(p) - log_middle) + q * (log_q - log_middle)
     lost = 1.0 - _total(p, log_weights)
     return _total(inside, log_weights) / 2 + lost * (math.log(2) / 2)
 
@@ -76,8 +77,9 @@ def hybrid(log_q: Tensor, p: Tensor, log_weights: Tensor) -> Tensor:
 
     TV's gradient vanishes where q has no mass yet; KL's doesn't, but spends it on tails.
     """
-    share = alpha(log_q, p, log_weights).detach()
-    return (1 - share) * kl(log_q, p, log_weights) + share * tv(log_q, p, log_weights)
+    accepted = alpha(log_q, p, log_weights)
+    share = accepted.detach()
+    return (1 - share) * kl(log_q, p, log_weights) + share * (1.0 - accepted)
 
 
 LOSSES: Final[Mapping[str, Loss]] = MappingProxyType(
@@ -116,7 +118,3 @@ def _total(values: Tensor, log_weights: Tensor) -> Tensor:
 
 def _log(p: Tensor) -> Tensor:
     return p.clamp_min(_TINY).log()
-
-
-def _relative(a: Tensor, log_a: Tensor, log_b: Tensor) -> Tensor:
-    return a * (log_a - log_b)

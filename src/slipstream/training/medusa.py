@@ -7,6 +7,7 @@ the next token. Shapes as in :mod:`slipstream.training.networks`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from torch import Tensor, nn
@@ -36,6 +37,7 @@ class MedusaNetwork(nn.Module):  # type: ignore[misc]
 
     architecture: Final[Architecture] = "medusa"
     shape: Final = None
+    rates: Final[Mapping[str, float]] = {}
 
     def __init__(self, heads: int, hidden_size: int) -> None:
         super().__init__()

@@ -8,7 +8,7 @@ architectures, because all three share the target's LM head. B rows, T positions
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -57,11 +57,13 @@ class Network(Protocol):
     Attributes:
         shape: of its blocks, None if it has none.
         head_count: of a ``medusa``, else 0.
+        rates: prefix of parameter names -> factor of the learning rate, 1 where none fits.
     """
 
     architecture: Architecture
     shape: LayerShape | None
     head_count: int
+    rates: Mapping[str, float]
 
     def __call__(
         self, batch: Batch, embedding: Tensor, depths: int, noise: Tensor | None = None
@@ -75,6 +77,10 @@ class Network(Protocol):
         ...
 
     def state_dict(self) -> Mapping[str, Any]: ...
+
+    def load_state_dict(self, weights: Mapping[str, Any], /) -> Any: ...
+
+    def named_parameters(self) -> Iterator[tuple[str, Any]]: ...
 
 
 def shifted(values: Tensor, by: int) -> Tensor:

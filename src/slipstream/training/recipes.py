@@ -18,7 +18,7 @@ from slipstream.training.medusa import MedusaNetwork
 from slipstream.training.networks import Network
 from slipstream.training.target import FrozenTarget
 
-_FIT_BATCHES = 40
+_FIT_BATCHES = 100
 
 
 def default_layers(target: FrozenTarget) -> tuple[int, ...]:
@@ -34,12 +34,14 @@ def make_network(
     *,
     layers: Sequence[int] = (),
     heads: int = 4,
+    seed: int = 0,
 ) -> Network:
     """A network where its training begins.
 
     Args:
         layers: of a ``draft``, which blocks to start from; :func:`default_layers` if empty.
         heads: of a ``medusa``.
+        seed: of what starts at random.
 
     Raises:
         InvalidInput: layers the target hasn't got, or too few heads.
@@ -50,15 +52,15 @@ def make_network(
         if heads < 1:
             raise InvalidInput(f"a medusa drafter needs at least one head, not {heads}")
         return MedusaNetwork(heads, target.identity.hidden_size)
-    return EagleNetwork.from_target(target, islice(corpus.batches(0), _FIT_BATCHES))
+    return EagleNetwork.from_target(target, islice(corpus.batches(0), _FIT_BATCHES), seed=seed)
 
 
 def default_objective(architecture: Architecture, *, heads: int = 4) -> Objective:
     """What each architecture minimises unless told otherwise."""
     if architecture == "eagle":
-        return Objective(depths=3, noise=0.05, feature_weight=0.2, positions=192, others=2048)
+        return Objective(depths=2, noise=0.05, feature_weight=0.2, positions=128, others=1024)
     depths = heads if architecture == "medusa" else 1
-    return Objective(depths=depths, feature_weight=0.0, positions=192, others=2048)
+    return Objective(depths=depths, feature_weight=0.0, positions=192, others=1024)
 
 
 def describe(network: Network, target: FrozenTarget, license: str) -> DrafterConfig:

@@ -121,26 +121,20 @@ class Trainer:
             CorruptModel: its checkpoint is damaged.
             SlipstreamError: the disk is full; earlier checkpoints stay.
         """
-        from accelerate import Accelerator
+        from accelerate import Accelerator, DistributedDataParallelKwargs
 
         settings = self.settings
         bf16 = settings.precision == "bf16" or (
             settings.precision == "auto" and torch.cuda.is_available()
         )
         accelerator = Accelerator(
-            mixed_precision="bf16" if bf16 else "no", cpu=not torch.cuda.is_available()
+            mixed_precision="bf16" if bf16 else "no",
+            cpu=not torch.cuda.is_available(),
+            # The buffers are the frozen target: equal everywhere, and too large to send each step.
+            kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
         )
         distillation = Distillation(self.network, self.target, self.objective, self.vocabulary)
-        matrices = [p for p in self.network.parameters() if p.ndim > 1]  # type: ignore[attr-defined]
-        others = [p for p in self.network.parameters() if p.ndim <= 1]  # type: ignore[attr-defined]
-        optimizer = torch.optim.AdamW(
-            [
-                {"params": matrices, "weight_decay": settings.weight_decay},
-                {"params": others, "weight_decay": 0.0},
-            ],
-            lr=settings.learning_rate,
-            betas=(0.9, 0.95),
-        )
+        optimizer = torch.optim.AdamW(self._parameters(), betas=(0.9, 0.95))
         progress = self._resume(optimizer)
         model, optimizer = accelerator.prepare(distillation, optimizer)
         if accelerator.is_main_process:
@@ -179,6 +173,18 @@ class Trainer:
                 break
         return progress
 
+    def _parameters(self) -> list[dict[str, Any]]:
+        """The optimizer's groups: no decay on vectors, and each network's own rates."""
+        groups: dict[tuple[float, float], list[Any]] = {}
+        for name, parameter in self.network.named_parameters():
+            rates = [rate for prefix, rate in self.network.rates.items() if name.startswith(prefix)]
+            decay = self.settings.weight_decay if parameter.ndim > 1 else 0.0
+            groups.setdefault((rates[0] if rates else 1.0, decay), []).append(parameter)
+        return [
+            {"params": parameters, "factor": factor, "weight_decay": decay}
+            for (factor, decay), parameters in groups.items()
+        ]
+
     def _over(self, progress: Progress) -> bool:
         patience = self.settings.patience
         return progress.tokens >= self.settings.tokens or 0 < patience <= progress.stale
@@ -205,7 +211,7 @@ class Trainer:
     ) -> float:
         settings = self.settings
         for group in optimizer.param_groups:
-            group["lr"] = self._rate(progress)
+            group["lr"] = self._rate(progress) * group["factor"]
         mine = batches[accelerator.process_index :: accelerator.num_processes]
         total = 0.0
         for number, batch in enumerate(mine):
@@ -314,7 +320,7 @@ class Trainer:
                     f"{found[-1]} belongs to a run with {name} {state['run'].get(name)!r}; this "
                     f"one has {value!r}. Go on with the same arguments or choose another directory"
                 )
-        self.network.load_state_dict(state["weights"])  # type: ignore[attr-defined]
+        self.network.load_state_dict(state["weights"])
         optimizer.load_state_dict(state["optimizer"])
         progress = state["progress"]
         assert isinstance(progress, Progress)
