@@ -26,9 +26,30 @@ def test_two_commands_make_a_drafter_and_a_third_its_curve(
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("\n".join(f"the dog and {i} foxes" for i in range(40)), encoding="utf-8")
     data = ("data", "--model", tiny_model_dir, "--prompts", prompts, "--output", tmp_path / "data")
-    output = run(*data, "--tokens", 1500, "--answer-tokens", 24, "--shard", 20, "--held-out", 0.2)
+    output = run(
+        *data,
+        "--threads",
+        1,
+        "--tokens",
+        1500,
+        "--answer-tokens",
+        24,
+        "--shard",
+        20,
+        "--held-out",
+        0.2,
+    )
     assert "will take about" in output
-    common = ("--model", tiny_model_dir, "--data", tmp_path / "data", "--tokens", 1500)
+    common = (
+        "--model",
+        tiny_model_dir,
+        "--data",
+        tmp_path / "data",
+        "--tokens",
+        1500,
+        "--threads",
+        1,
+    )
     small = ("--length", 128, "--rows", 2, "--vocabulary", 200, "--evaluate-every", 500)
     for kind, own in (
         ("eagle", ("--depths", 2, "--loss", "kl")),

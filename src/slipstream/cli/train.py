@@ -7,6 +7,7 @@ can be killed at any time: the same command goes on where it was.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -234,10 +235,9 @@ def _run(
     ends = sorted(checkpoint.tokenizer.eos_token_ids)
     vocabulary = choose(counts, min(options["vocabulary"], size), ends)
     unseen = count_tokens(corpus.shards, size, held_out=True)
-    click.echo(
+    _say(
         f"{corpus.tokens:,} tokens of text to train on; the drafter's vocabulary covers "
-        f"{coverage(unseen, vocabulary):.1%} of held-out text",
-        err=True,
+        f"{coverage(unseen, vocabulary):.1%} of held-out text"
     )
     names = ("loss", "greedy_share", "depth_decay", "positions", "others")
     given = {**own, **{name: options[name] for name in names}}
@@ -260,7 +260,17 @@ def _run(
             arguments={"architecture": architecture, **options, **own, **shape},
             report=lambda report: bar.show(report.progress.tokens, _describe(report)),
         ).run()
-    click.echo(f"{done.tokens:,} tokens in {done.step:,} steps; {options['output']}", err=True)
+    _say(f"{done.tokens:,} tokens in {done.step:,} steps; {options['output']}")
+
+
+def _leads() -> bool:
+    """Whether this process speaks; of several under torchrun one does."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _say(text: str) -> None:
+    if _leads():
+        click.echo(text, err=True)
 
 
 def _describe(report: Report) -> str:
@@ -310,7 +320,7 @@ class _Bar(AbstractContextManager["_Bar"]):
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),
             console=self._console,
-            disable=not self._console.is_terminal,
+            disable=not (self._console.is_terminal and _leads()),
         )
         self._task = self._progress.add_task(what, total=total, note="")
         self._spoken = 0.0
@@ -329,6 +339,8 @@ class _Bar(AbstractContextManager["_Bar"]):
         self._progress.update(self._task, completed=done, note=note.partition(";")[0])
         now = time.monotonic()
         measured = ";" in note
+        if not _leads():
+            return
         if measured or (not self._console.is_terminal and now - self._spoken >= 30):
             self._spoken = now
             self._console.print(f"{done:,}: {note}", highlight=False, soft_wrap=True)

@@ -73,6 +73,7 @@ class Distillation(nn.Module):  # type: ignore[misc]
         target: frozen; the drafter uses its embedding and the vocabulary's rows of its head.
         objective: what is minimised.
         vocabulary: (v,) target ids that the drafter can propose; None for all.
+        device: where the target's matrices lie; the network is moved by the trainer.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Distillation(nn.Module):  # type: ignore[misc]
         target: FrozenTarget,
         objective: Objective,
         vocabulary: npt.NDArray[np.int64] | None,
+        device: torch.device | str = "cpu",
     ) -> None:
         super().__init__()
         self.network = network
@@ -88,13 +90,10 @@ class Distillation(nn.Module):  # type: ignore[misc]
         size = len(target.head)
         ids = torch.arange(size) if vocabulary is None else torch.from_numpy(vocabulary)
         column = torch.full((size,), -1).scatter_(0, ids, torch.arange(len(ids)))
-        for name, values in (
-            ("embedding", target.embedding),
-            ("head", target.head if vocabulary is None else target.head[ids]),
-            ("ids", ids),
-            ("column", column),
-        ):
-            self.register_buffer(name, values, persistent=False)
+        # No buffers: a distributed trainer would send the whole target around at every step.
+        self.embedding = target.embedding.to(device)
+        self.head = (target.head if vocabulary is None else target.head[ids]).to(device)
+        self.ids, self.column = ids.to(device), column.to(device)
 
     def forward(self, batch: Batch, seed: int) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss of a batch, and what to report: ``loss``, ``feature_loss``, ``alpha``.

@@ -121,19 +121,18 @@ class Trainer:
             CorruptModel: its checkpoint is damaged.
             SlipstreamError: the disk is full; earlier checkpoints stay.
         """
-        from accelerate import Accelerator, DistributedDataParallelKwargs
+        from accelerate import Accelerator
 
         settings = self.settings
         bf16 = settings.precision == "bf16" or (
             settings.precision == "auto" and torch.cuda.is_available()
         )
         accelerator = Accelerator(
-            mixed_precision="bf16" if bf16 else "no",
-            cpu=not torch.cuda.is_available(),
-            # The buffers are the frozen target: equal everywhere, and too large to send each step.
-            kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
+            mixed_precision="bf16" if bf16 else "no", cpu=not torch.cuda.is_available()
         )
-        distillation = Distillation(self.network, self.target, self.objective, self.vocabulary)
+        distillation = Distillation(
+            self.network, self.target, self.objective, self.vocabulary, accelerator.device
+        )
         optimizer = torch.optim.AdamW(self._parameters(), betas=(0.9, 0.95))
         progress = self._resume(optimizer)
         model, optimizer = accelerator.prepare(distillation, optimizer)
