@@ -15,6 +15,7 @@
 
 #include "isa.h"
 #include "packing.h"
+#include "sampling.h"
 #include "stack.h"
 
 namespace nb = nanobind;
@@ -270,6 +271,32 @@ void multiply(const Packed& packed, const std::string& isa, const std::string& a
   kernels.multiply(m, inputs.view, mode, 0, m.panels(), y.data(), m.rows);
 }
 
+std::vector<int64_t> run_race(nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu> weights,
+                              std::pair<uint32_t, uint32_t> key, const std::vector<uint32_t>& words, int64_t count) {
+  if (words.size() != 3) refuse("a stream has three counter words");
+  if (count < 1) refuse("a race needs at least one winner");
+  const RaceStream stream{{key.first, key.second}, {words[0], words[1], words[2]}};
+  const int64_t size = int64_t(weights.shape(0));
+  if (weights.dtype() == nb::dtype<float>()) return race(static_cast<const float*>(weights.data()), size, stream, count);
+  if (weights.dtype() == nb::dtype<double>()) return race(static_cast<const double*>(weights.data()), size, stream, count);
+  refuse("weights must be float32 or float64");
+}
+
+void run_top_p(Vector<const float> weights, double mass, Vector<float> out) {
+  if (weights.size() != out.size()) refuse("top_p: wrong shape");
+  if (!(mass > 0.0 && mass <= 1.0)) refuse("top_p: mass must be in (0, 1]");
+  top_p(weights.data(), int64_t(weights.size()), mass, out.data());
+}
+
+float run_largest(const std::string& isa, Vector<const float> x) {
+  return kernels_by_name(isa).largest(x.data(), int64_t(x.size()));
+}
+
+void run_exponentials(const std::string& isa, Vector<const float> x, float top, float temperature, Vector<float> out) {
+  if (x.size() != out.size()) refuse("exponentials: wrong shape");
+  kernels_by_name(isa).exponentials(x.data(), int64_t(x.size()), top, temperature, out.data());
+}
+
 }  // namespace
 
 NB_MODULE(_native, m) {
@@ -286,6 +313,10 @@ NB_MODULE(_native, m) {
   m.def("pack", &pack);
   m.def("unpack", &unpack);
   m.def("multiply", &multiply);
+  m.def("race", &run_race);
+  m.def("top_p", &run_top_p);
+  m.def("largest", &run_largest);
+  m.def("exponentials", &run_exponentials);
 
   nb::class_<Packed>(m, "Packed")
       .def(nb::init<const std::string&, int64_t, int64_t, Vector<const uint8_t>>())

@@ -9,7 +9,8 @@
 namespace SLIP_NS {
 
 static constexpr slip::Kernels table(const char* name) {
-  return {name, kBf16Dot, multiply, convert, attend, rms_norm, rotate, add_into, scale_by, swiglu, store_cache};
+  return {name, kBf16Dot, multiply, convert, attend, rms_norm, rotate, add_into, scale_by, swiglu, store_cache,
+          largest, exponentials};
 }
 
 }  // namespace SLIP_NS

@@ -19,7 +19,7 @@ from slipstream import kernels
 from slipstream.config import EngineConfig
 from slipstream.errors import CorruptModel, InvalidInput, Unsupported
 from slipstream.kernels.cores import physical_cores
-from slipstream.kernels.packed import Bytes, aligned_zeros
+from slipstream.kernels.packed import Bytes
 from slipstream.models.base import (
     NO_FEATURES,
     Capabilities,
@@ -41,6 +41,7 @@ from slipstream.models.native_weights import (
     WeightPlan,
     head_places,
 )
+from slipstream.models.packed_cache import load_or_pack
 from slipstream.models.rope import frequencies
 from slipstream.types import Array
 
@@ -89,9 +90,11 @@ class NativeModel:
         plan = WeightPlan(checkpoint, engine.weights, layers)
         if activations == "int8":
             plan.check_int8()
-        block = aligned_zeros(plan.bytes)
-        plan.pack(block, threads=self.threads, progress=progress)
-
+        block = load_or_pack(
+            plan,
+            "" if engine.weights == "f32" else checkpoint.fingerprint,  # a yardstick isn't kept
+            lambda memory: plan.pack(memory, threads=self.threads, progress=progress),
+        )
         self._config = model
         self._stack = kernels.native().Stack(_shape(model, activations), self.isa, self.threads)
         _fill(self._stack, plan, block, checkpoint, layers)

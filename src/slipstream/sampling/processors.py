@@ -21,6 +21,7 @@ from array_api_compat import array_namespace, device
 
 from slipstream.config import SamplingParams
 from slipstream.errors import InvalidInput, NumericalError
+from slipstream.kernels import sampling as compiled
 from slipstream.sampling.selection import kth_largest
 from slipstream.types import Array
 
@@ -60,8 +61,12 @@ def process_logits(
     logits_V = ban(logits_V, params.banned_token_ids)
     if params.greedy:
         return one_hot_of_best(logits_V)
-    logits_V = top_k(temperature(logits_V, params.temperature), params.top_k)
-    return normalize(min_p(top_p(weights(logits_V), params.top_p), params.min_p))
+    if params.top_k == 0 and compiled.fits(logits_V):
+        hot = max(params.temperature, _COLDEST)
+        weights_V = compiled.exponentials(logits_V, _best(logits_V), hot)
+    else:
+        weights_V = weights(top_k(temperature(logits_V, params.temperature), params.top_k))
+    return normalize(min_p(top_p(weights_V, params.top_p), params.min_p))
 
 
 def logit_bias(logits_V: Array, bias: Mapping[int, float]) -> Array:
@@ -151,11 +156,13 @@ def top_p(weights_V: Array, mass: float) -> Array:
     """
     if mass >= 1.0:
         return weights_V
+    if compiled.fits(weights_V):
+        return compiled.top_p(weights_V, mass)
     xp = array_namespace(weights_V)
     total, may_go = float(xp.sum(weights_V, dtype=xp.float64)), 1.0 - mass
     # What is lighter than the average share of what may go goes, all of it; then, while there are
     # still many, look for few that leave no more than that to the others.
-    (ids,) = xp.nonzero(weights_V > may_go * total / weights_V.shape[0])
+    (ids,) = xp.nonzero(weights_V >= may_go * total / weights_V.shape[0])
     heavy, count = weights_V[ids], _FEW
     while count < heavy.shape[0]:
         among = heavy >= kth_largest(heavy, count)

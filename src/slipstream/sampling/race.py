@@ -16,6 +16,7 @@ from typing import Final
 
 from array_api_compat import array_namespace
 
+from slipstream.kernels import sampling as compiled
 from slipstream.sampling.noise import MIN_EXPONENTIAL, Stream
 from slipstream.sampling.selection import kth_largest
 from slipstream.types import Array
@@ -46,6 +47,8 @@ def race(weights_V: Array, stream: Stream, count: int = 1) -> list[int]:
     if weights_V.shape[0] <= _SMALL_FIELD:
         (ids,) = xp.nonzero(weights_V > 0.0)
         return _order(_arrivals(weights_V, ids, stream), ids, count)
+    if compiled.fits(weights_V, double=True):
+        return compiled.race(weights_V, stream.key, stream.words, count)
 
     look, ids = _first_look(weights_V, count)
     arrivals = _arrivals(weights_V, ids, stream)
