@@ -45,6 +45,7 @@ def train() -> None:
 @click.option("--batch", type=int, default=32, show_default=True, help="Conversations at a time.")
 @click.option("--backend", default="auto", show_default=True, help="auto, native, reference or hf.")
 @click.option("--weights", default="auto", show_default=True, help="auto, bf16, int8, q4 or f32.")
+@click.option("--activations", default="bf16", show_default=True, help="bf16 or int8.")
 @click.option("--threads", type=int, help="Default: one per physical core.")
 @click.option("--device", help="Torch device of the hf backend.")
 def data(
@@ -62,6 +63,7 @@ def data(
     batch: int,
     backend: str,
     weights: str,
+    activations: str,
     threads: int | None,
     device: str | None,
 ) -> None:
@@ -90,7 +92,12 @@ def data(
         openings=OPENINGS if source == "self" else ("",),
     )
     config = EngineConfig(
-        backend=backend, weights=weights, threads=threads, device=device, max_batch=batch
+        backend=backend,
+        weights=weights,
+        activations=activations,
+        threads=threads,
+        device=device,
+        max_batch=batch,
     )
     loaded = load_model(model, config)
     needed = check_disk(output, settings, loaded.target.info.hidden_size, tokens)
