@@ -45,7 +45,7 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "training": frozenset(
         {"numpy", "torch", "transformers", "safetensors", "accelerate", "rich", "matplotlib"}
     ),
-    "profiling": frozenset({"numpy", "rich"}),
+    "profiling": frozenset({"numpy", "scipy", "platformdirs"}),
     "server": frozenset({"numpy", "starlette", "uvicorn", "pydantic"}),
 }
 """Which installed packages each package may import; the standard library is always allowed."""

@@ -35,6 +35,8 @@ COMMANDS: Final[Mapping[str, Entry]] = MappingProxyType(
         "inspect": Entry("slipstream.cli.inspect:inspect", "Say what a model file is."),
         "train": Entry("slipstream.cli.train:train", "Train a drafter for a model of yours."),
         "theory": Entry("slipstream.cli.theory:theory", "Predict the gain from alpha and cost."),
+        "profile": Entry("slipstream.cli.profile:profile", "Measure, predict and check the gain."),
+        "tune": Entry("slipstream.cli.tune:tune", "Write the fastest settings to a file."),
     }
 )
 

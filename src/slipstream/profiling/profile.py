@@ -1,0 +1,298 @@
+"""A profile: cost, acceptance and predicted speedup of drafters, and the check of the prediction.
+
+Everything is measured on the prompts at hand, with one model that stays loaded. Knows no screen and
+no file; :mod:`slipstream.profiling.report` draws it.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from slipstream.config import Depth, SamplingParams
+from slipstream.engine.cost_table import CostTable
+from slipstream.engine.engine import Engine
+from slipstream.errors import InvalidInput, SlipstreamError
+from slipstream.profiling.acceptance import Acceptance, by_domain, summarise
+from slipstream.profiling.cost import (
+    MORE_ROWS,
+    CycleCost,
+    DraftCost,
+    cost_table,
+    measure_cycles,
+    measure_drafting,
+    measure_emission,
+)
+from slipstream.profiling.cost_cache import cost_file, load_costs, save_costs
+from slipstream.profiling.engines import beside
+from slipstream.profiling.measuring import Measurement, measure
+from slipstream.profiling.prediction import Costs, SpeedupCurve, break_even_batch, predict
+from slipstream.profiling.prompts import LabelledPrompt
+from slipstream.profiling.recording import encode, record
+
+DEEPEST: Final = 12
+"""Depth of the recorded drafts, and the largest k that is predicted."""
+
+Notice = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrafterProfile:
+    """One drafter at one temperature.
+
+    Args:
+        overall: acceptance on all prompts.
+        domains: acceptance by domain.
+        curve, domain_curves: predicted speedups by k.
+        drafting: what the drafter adds to a cycle.
+        quit_batch: batch from which on speculation is predicted not to pay; None if it always does.
+    """
+
+    drafter: str
+    temperature: float
+    overall: Acceptance
+    domains: dict[str, Acceptance]
+    curve: SpeedupCurve
+    domain_curves: dict[str, SpeedupCurve]
+    drafting: DraftCost
+    quit_batch: int | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "drafter": self.drafter,
+            "temperature": self.temperature,
+            "acceptance": self.overall.as_dict(),
+            "acceptance_by_domain": {d: a.as_dict() for d, a in self.domains.items()},
+            "prediction": self.curve.as_dict(),
+            "prediction_by_domain": {d: c.as_dict() for d, c in self.domain_curves.items()},
+            "draft_cost": asdict(self.drafting),
+            "dont_speculate_from_batch": self.quit_batch,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """A prediction beside its measurement; ``auto`` has no prediction of its own."""
+
+    drafter: str
+    temperature: float
+    predicted: float | None
+    measured: Measurement
+
+    @property
+    def error(self) -> float | None:
+        """Relative: predicted over measured, minus 1."""
+        if self.predicted is None:
+            return None
+        return self.predicted / self.measured.speedup.value - 1
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        speedup = self.measured.speedup
+        interval = None if np.isnan(speedup.low) else [speedup.low, speedup.high]
+        return {
+            "drafter": self.drafter,
+            "temperature": self.temperature,
+            "k": self.measured.k,
+            "predicted_speedup": self.predicted,
+            "measured_speedup": speedup.value,
+            "measured_interval": interval,
+            "error": self.error,
+            "tokens_per_second": self.measured.tokens_per_second,
+            "same_tokens_as_plain": self.measured.same_tokens,
+        }
+
+
+@dataclass(kw_only=True)
+class Profile:
+    """All that was measured.
+
+    Args:
+        cycles: C(rows) at the prompts' own context; predictions use it.
+        further: C(rows) at other contexts, for comparison.
+        emission: seconds per further emitted token.
+        left_out: drafters that could not be profiled, and why.
+    """
+
+    model: str
+    backend: str
+    verify: str
+    prompts: int
+    cycles: CycleCost
+    further: list[CycleCost]
+    emission: float
+    drafters: list[DrafterProfile] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def best(self) -> DrafterProfile:
+        """The drafter of the largest predicted speedup, at the first temperature asked for."""
+        first = self.drafters[0].temperature
+        rivals = [d for d in self.drafters if d.temperature == first]
+        return max(rivals, key=lambda d: d.curve.speedups[d.curve.best].value)
+
+    def costs_for(self, drafter: DrafterProfile) -> CostTable:
+        """What ``k = auto`` may start from."""
+        return cost_table(self.cycles, drafter.drafting)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "machine": {"system": platform.platform(), "processor": platform.processor()},
+            "model": self.model,
+            "backend": self.backend,
+            "verify": self.verify,
+            "prompts": self.prompts,
+            "cycle_cost": asdict(self.cycles),
+            "cycle_cost_elsewhere": [asdict(cycles) for cycles in self.further],
+            "emission_seconds": self.emission,
+            "drafters": [drafter.as_dict() for drafter in self.drafters],
+            "checks": [check.as_dict() for check in self.checks],
+            "left_out": self.left_out,
+        }
+
+
+def profile(
+    engine: Engine,
+    drafters: Sequence[str],
+    prompts: Sequence[LabelledPrompt],
+    *,
+    model: str,
+    temperatures: Sequence[float] = (0.0,),
+    max_tokens: int = 64,
+    tolerate: bool = False,
+    fresh: bool = False,
+    notice: Notice = lambda what, done, total: None,
+) -> Profile:
+    """Measure cost, then each drafter's acceptance at each temperature; predict; check the best.
+
+    Args:
+        engine: a loaded model with the rule to judge by; its own drafter isn't used.
+        drafters: specifications such as ``prompt-lookup``.
+        prompts: at least one.
+        model: its name, for people.
+        temperatures: each is a sweep of its own.
+        max_tokens: written per prompt.
+        tolerate: leave out a drafter that can't be built, instead of failing.
+        fresh: measure costs even if they were kept.
+        notice: told what goes on.
+
+    Raises:
+        InvalidInput: no prompts, no drafter, or none that can be built.
+    """
+    if not prompts:
+        raise InvalidInput("profiling needs at least one prompt")
+    lengths = [len(encode(engine, prompt)) for prompt in prompts]
+    context = int(np.mean(lengths)) + max_tokens // 2
+    notice("cost of a cycle", 0, 1)
+    cycles, emission = _cycle_costs(engine, context, fresh)
+    further = [_elsewhere(engine, other) for other in (32, 1024) if not 0.5 < other / context < 2]
+    result = Profile(
+        model=model,
+        backend=type(engine.model).__name__,
+        verify=engine.rule.name,
+        prompts=len(prompts),
+        cycles=cycles,
+        further=[cost for cost in further if cost is not None],
+        emission=emission,
+    )
+    for spec in drafters:
+        try:
+            drafting_engine = beside(engine, drafter=spec, k=DEEPEST)
+        except SlipstreamError as error:
+            if not tolerate:
+                raise
+            result.left_out[spec] = str(error)
+            continue
+        notice(f"cost of drafting, {spec}", 0, 1)
+        drafting = measure_drafting(drafting_engine, context=context)
+        for temperature in temperatures:
+            params = SamplingParams(temperature=temperature, seed=0, max_tokens=max_tokens)
+            what = f"acceptance of {spec} at T = {temperature:g}"
+            records = record(drafting_engine, prompts, params, progress=partial(notice, what))
+            nodes = sum(c.drafted for r in records for c in r.cycles)
+            levels = sum(c.depth for r in records for c in r.cycles)
+            costs = Costs(
+                cycles=cycles,
+                emission=emission,
+                drafting=drafting,
+                nodes_per_level=nodes / levels if levels else 1.0,
+            )
+            groups = by_domain(records)
+            result.drafters.append(
+                DrafterProfile(
+                    drafter=spec,
+                    temperature=temperature,
+                    overall=summarise(records),
+                    domains={domain: summarise(group) for domain, group in groups.items()},
+                    curve=predict(records, costs, DEEPEST),
+                    domain_curves={d: predict(g, costs, DEEPEST) for d, g in groups.items()},
+                    drafting=drafting,
+                    quit_batch=break_even_batch(records, costs, DEEPEST),
+                )
+            )
+    if not result.drafters:
+        raise InvalidInput(f"no drafter to profile: {result.left_out or 'none was named'}")
+    return result
+
+
+def check(
+    engine: Engine,
+    found: Profile,
+    prompts: Sequence[LabelledPrompt],
+    *,
+    depths: Sequence[Depth] | None = None,
+    max_tokens: int = 64,
+    notice: Notice = lambda what, done, total: None,
+) -> list[Check]:
+    """Measure the chosen drafter against plain decoding and set it beside the prediction.
+
+    Args:
+        depths: which k to measure; None measures the best predicted k and ``auto``.
+    """
+    best = found.best
+    chosen: Sequence[Depth] = depths or (max(best.curve.best, 1), "auto")
+    drafting = beside(engine, drafter=best.drafter, k=DEEPEST)
+    params = SamplingParams(temperature=best.temperature, max_tokens=max_tokens)
+    measured = measure(
+        drafting,
+        chosen,
+        prompts,
+        params,
+        progress=partial(notice, "measuring the chosen setting"),
+    )
+    checks = [
+        Check(
+            drafter=best.drafter,
+            temperature=best.temperature,
+            predicted=None if m.k == "auto" else best.curve.speedups[m.k].value,
+            measured=m,
+        )
+        for m in measured
+    ]
+    found.checks += checks
+    return checks
+
+
+def _cycle_costs(engine: Engine, context: int, fresh: bool) -> tuple[CycleCost, float]:
+    path = cost_file(engine, context)
+    kept = None if fresh else load_costs(path)
+    if kept is not None:
+        return kept
+    cycles = measure_cycles(engine, context=context)
+    emission = measure_emission(engine, context=context)
+    save_costs(path, cycles, emission)
+    return cycles, emission
+
+
+def _elsewhere(engine: Engine, context: int) -> CycleCost | None:
+    if context > engine.model.info.max_context // 2:
+        return None
+    return measure_cycles(engine, context=context, rows=MORE_ROWS[:6], rounds=3)

@@ -1,0 +1,130 @@
+"""From a profile to settings: Slipstream's own, and the like for other engines.
+
+Other engines draft from their own code on their own kernels: a depth that is right here is where to
+begin there, no more, so each of their settings comes with the figures that led to it and says so.
+Flags are those of vLLM's ``--speculative-config``, SGLang's ``--speculative-*`` and llama.cpp's
+``--spec-*`` and ``--draft-*``.
+"""
+
+from __future__ import annotations
+
+from math import isnan
+from typing import Any
+
+from slipstream.config import EngineConfig, SpeculationConfig
+from slipstream.engine.settings import Settings
+from slipstream.profiling.profile import DrafterProfile, Profile
+
+NOT_MEASURED = (
+    "depth from Slipstream's measurement of acceptance; cost was measured here, not there: "
+    "verify with that engine's own benchmark"
+)
+
+
+def settings_for(found: Profile, engine: EngineConfig) -> Settings:
+    """The settings of the best drafter: ``k = auto``, with measured costs, or plain decoding."""
+    best = found.best
+    pays = best.curve.best > 0
+    return Settings(
+        model=found.model,
+        speculation=SpeculationConfig(
+            drafter=best.drafter if pays else "none",
+            k="auto" if pays else 0,
+            verify=found.verify,
+        ),
+        engine=engine,
+        costs=found.costs_for(best) if pays else None,
+    )
+
+
+def reasons(found: Profile) -> dict[str, Any]:
+    """The figures behind the settings."""
+    best = found.best
+    speedup = best.curve.speedups[best.curve.best]
+    return {
+        "drafter": best.drafter,
+        "temperature": best.temperature,
+        "prompts": best.overall.prompts,
+        "alpha": _number(best.overall.alpha.value),
+        "predicted_speedup": _number(speedup.value),
+        "predicted_interval": None if isnan(speedup.low) else [speedup.low, speedup.high],
+        "best_fixed_k": best.curve.best,
+        "tokens_per_cycle": best.curve.tokens[best.curve.best],
+        "dont_speculate_from_batch": best.quit_batch,
+        "checks": [check.as_dict() for check in found.checks],
+    }
+
+
+def other_engines(found: Profile) -> dict[str, Any]:
+    """Equivalent settings for other engines, by name; a drafter that one lacks is left out."""
+    best = found.best
+    k = best.curve.best
+    if k == 0:
+        off = "speculation isn't predicted to pay on these prompts: leave it off"
+        return {"vllm": {"why": off}, "sglang": {"why": off}, "llama.cpp": {"why": off}}
+    kind, _, path = best.drafter.partition(":")
+    return {
+        "vllm": _with_reasons({"speculative_config": _vllm(kind, path, k)}, best),
+        "sglang": _with_reasons({"flags": _sglang(kind, path, k)}, best),
+        "llama.cpp": _with_reasons({"flags": _llama_cpp(kind, path, k)}, best),
+    }
+
+
+def _vllm(kind: str, path: str, k: int) -> dict[str, Any] | None:
+    config: dict[str, Any]
+    if kind == "prompt-lookup":
+        config = {"method": "ngram", "prompt_lookup_min": 1, "prompt_lookup_max": 4}
+    elif kind == "draft":
+        config = {"method": "draft_model", "model": path}
+    elif kind in ("eagle", "eagle2"):
+        config = {"method": "eagle", "model": path or "PATH-OF-AN-EAGLE-HEAD"}
+    elif kind == "medusa":
+        config = {"method": "medusa", "model": path or "PATH-OF-MEDUSA-HEADS"}
+    else:
+        return None
+    config["num_speculative_tokens"] = k
+    return config
+
+
+def _sglang(kind: str, path: str, k: int) -> list[str] | None:
+    if kind == "prompt-lookup":
+        return ["--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", str(k + 1)]
+    algorithm = {"draft": "STANDALONE", "eagle": "EAGLE", "eagle2": "EAGLE"}.get(kind)
+    if algorithm is None:
+        return None
+    return [
+        "--speculative-algorithm",
+        algorithm,
+        "--speculative-draft-model-path",
+        path or "PATH-OF-AN-EAGLE-HEAD",
+        "--speculative-num-steps",
+        str(k),
+        "--speculative-eagle-topk",
+        "1",
+        "--speculative-num-draft-tokens",
+        str(k + 1),
+    ]
+
+
+def _llama_cpp(kind: str, path: str, k: int) -> list[str] | None:
+    if kind == "prompt-lookup":
+        return ["--spec-type", "ngram-simple", "--draft-max", str(k)]
+    if kind == "draft":
+        return ["--model-draft", path, "--draft-max", str(k), "--draft-min", "1"]
+    return None
+
+
+def _with_reasons(settings: dict[str, Any], best: DrafterProfile) -> dict[str, Any]:
+    if all(value is None for value in settings.values()):
+        return {"why": f"it has nothing like {best.drafter}"}
+    k = best.curve.best
+    return {
+        **settings,
+        "why": f"k = {k}: alpha {best.overall.alpha.value:.2f}, "
+        f"{best.curve.tokens[k]:.2f} tokens per cycle on {best.overall.prompts} prompts",
+        "beware": NOT_MEASURED,
+    }
+
+
+def _number(value: float) -> float | None:
+    return None if isnan(value) else value
