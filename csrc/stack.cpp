@@ -1,4 +1,4 @@
-// See stack.h. The phases of a pass are separated by barriers; inside one, threads take what is left.
+// See stack.h. In each phase of a pass, threads take what is left of its work.
 #include "stack.h"
 
 #include <algorithm>
@@ -28,21 +28,23 @@ int64_t chunk_of(int64_t panels, int threads) {
 
 Stack::Stack(StackShape shape, const Kernels& kernels, int threads) : shape_(std::move(shape)), kernels_(kernels) {
   const StackShape& s = shape_;
-  auto positive = [](int64_t value, const char* name, int64_t most = int64_t(1) << 31) {
-    if (value < 1 || value > most) refuse(std::string(name) + " must be at least 1 and not absurd, not " + std::to_string(value));
+  auto positive = [](int64_t value, const char* name, int64_t most = int64_t(1) << 20) {
+    if (value >= 1 && value <= most) return;
+    refuse(std::string(name) + " must be in [1, " + std::to_string(most) + "], not " + std::to_string(value));
   };
   positive(s.hidden, "hidden size");
   positive(s.intermediate, "intermediate size");
   positive(s.heads, "heads", 4096);
   positive(s.kv_heads, "key-value heads", 4096);
   positive(s.head_dim, "head width", 4096);
-  positive(s.max_context, "context");
+  positive(s.max_context, "context", int64_t(1) << 31);
   positive(s.max_rows, "rows of a pass", 65536);
   positive(threads, "threads", 1024);
   if (s.heads % s.kv_heads != 0) refuse("heads must be a multiple of key-value heads");
   if (s.head_dim % 2 != 0) refuse("head width must be even");
   if (int64_t(s.frequencies.size()) != s.head_dim / 2) refuse("rotary frequencies must be half a head wide");
-  if (s.vocab < 0) refuse("vocabulary must not be negative");
+  if (s.vocab < 0 || s.vocab > int64_t(1) << 31) refuse("vocabulary must be in [0, 2^31]");
+  positive(s.heads * s.head_dim, "heads times head width");
   hidden_ = round_up(s.hidden, kGroup);
   inner_ = round_up(s.intermediate, kGroup);
   head_dim_ = round_up(s.head_dim, kPanel);
@@ -296,10 +298,7 @@ Shares& Stack::next_shares(int thread) { return shares_[share_index_[size_t(thre
 
 template <class Work>
 void Stack::share(int thread, int64_t count, int64_t chunk, Work work) {
-  Shares& shares = next_shares(thread);
-  int64_t first = 0, last = 0;
-  while (shares.take(count, chunk, first, last)) work(first, last);
-  team_->barrier();
+  team_->phase(next_shares(thread), count, chunk, work);
 }
 
 void Stack::normalise(const float* x, const std::vector<float>& weight, float* out) const {

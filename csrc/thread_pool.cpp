@@ -9,27 +9,12 @@
 #endif
 
 namespace slip {
-namespace {
 
-constexpr int kSpins = 4000;  // about 50 microseconds
-constexpr auto kPatience = std::chrono::microseconds(300);  // then an idle worker sleeps
-
-void pause() {
+void relax() {
 #if SLIP_X86
   _mm_pause();
 #endif
 }
-
-// Spins, then yields, until `done`.
-template <class Done>
-void wait_for(Done done) {
-  for (int spin = 0; !done(); ++spin) {
-    if (spin < kSpins) pause();
-    else std::this_thread::yield();
-  }
-}
-
-}  // namespace
 
 Team::Team(int size) : size_(size) {
   for (int thread = 1; thread < size; ++thread) threads_.emplace_back([this, thread] { work(thread); });
@@ -63,36 +48,40 @@ void Team::run(const std::function<void(int)>& job) {
   }
   wake_.notify_all();
   job(0);
-  barrier();
+  {
+    std::lock_guard<std::mutex> lock(sleep_);
+    job_ = nullptr;
+  }
+  wait([&] { return inside_.load() == 0; });
 }
 
-void Team::barrier() {
-  if (size_ == 1) return;
-  const uint32_t phase = phase_.load(std::memory_order_acquire);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) == size_ - 1) {
-    arrived_.store(0, std::memory_order_relaxed);
-    phase_.store(phase + 1, std::memory_order_release);
-    return;
-  }
-  wait_for([&] { return phase_.load(std::memory_order_acquire) != phase; });
+void Team::announce() {
+  if (sleepers_.load() == 0) return;
+  { std::lock_guard<std::mutex> lock(waiting_); }  // nobody is between looking and sleeping
+  news_.notify_all();
 }
 
 void Team::work(int thread) {
+  constexpr auto kPatience = std::chrono::microseconds(300);
   uint64_t seen = 0;
   while (true) {
     const auto start = std::chrono::steady_clock::now();
-    auto news = [&] { return generation_.load(std::memory_order_acquire) != seen || stop_; };
-    while (!news() && std::chrono::steady_clock::now() - start < kPatience) {
-      for (int spin = 0; spin < 100; ++spin) pause();
+    const auto called = [&] { return generation_.load(std::memory_order_acquire) != seen || stop_; };
+    while (!called() && std::chrono::steady_clock::now() - start < kPatience) {
+      for (int spin = 0; spin < 100; ++spin) relax();
     }
+    const std::function<void(int)>* job = nullptr;
     {
       std::unique_lock<std::mutex> lock(sleep_);
-      wake_.wait(lock, news);
+      wake_.wait(lock, called);
+      if (stop_) return;
+      seen = generation_.load(std::memory_order_acquire);
+      job = job_;
+      if (job) inside_.fetch_add(1);
     }
-    if (stop_) return;
-    seen = generation_.load(std::memory_order_acquire);
-    (*job_)(thread);
-    barrier();
+    if (!job) continue;
+    (*job)(thread);
+    if (inside_.fetch_sub(1) == 1) announce();
   }
 }
 
