@@ -289,7 +289,9 @@ void run_top_p(Vector<const float> weights, double mass, Vector<float> out) {
 }
 
 float run_largest(const std::string& isa, Vector<const float> x) {
-  return kernels_by_name(isa).largest(x.data(), int64_t(x.size()));
+  const Kernels& kernels = kernels_by_name(isa);
+  nb::gil_scoped_release release;
+  return kernels.largest(x.data(), int64_t(x.size()));
 }
 
 void run_exponentials(const std::string& isa, Vector<const float> x, float top, float temperature, Vector<float> out) {
