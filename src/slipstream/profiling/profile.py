@@ -46,6 +46,8 @@ class DrafterProfile:
     """One drafter at one temperature.
 
     Args:
+        drafter: its name.
+        source: what it is made from, a specification or the drafter itself.
         overall: acceptance on all prompts.
         domains: acceptance by domain.
         curve, domain_curves: predicted speedups by k.
@@ -54,6 +56,7 @@ class DrafterProfile:
     """
 
     drafter: str
+    source: Any
     temperature: float
     overall: Acceptance
     domains: dict[str, Acceptance]
@@ -161,7 +164,7 @@ class Profile:
 
 def profile(
     engine: Engine,
-    drafters: Sequence[str],
+    drafters: Sequence[Any],
     prompts: Sequence[LabelledPrompt],
     *,
     model: str,
@@ -175,7 +178,7 @@ def profile(
 
     Args:
         engine: a loaded model with the rule to judge by; its own drafter isn't used.
-        drafters: specifications such as ``prompt-lookup``.
+        drafters: specifications such as ``prompt-lookup``, or drafters.
         prompts: at least one.
         model: its name, for people.
         temperatures: each is a sweep of its own.
@@ -203,9 +206,10 @@ def profile(
         further=[cost for cost in further if cost is not None],
         emission=emission,
     )
-    for spec in drafters:
+    for source in drafters:
+        spec = source if isinstance(source, str) else source.name
         try:
-            drafting_engine = beside(engine, drafter=spec, k=DEEPEST)
+            drafting_engine = beside(engine, drafter=source, k=DEEPEST)
         except SlipstreamError as error:
             if not tolerate:
                 raise
@@ -229,6 +233,7 @@ def profile(
             result.drafters.append(
                 DrafterProfile(
                     drafter=spec,
+                    source=source,
                     temperature=temperature,
                     overall=summarise(records),
                     domains={domain: summarise(group) for domain, group in groups.items()},
@@ -259,7 +264,7 @@ def check(
     """
     best = found.best
     chosen: Sequence[Depth] = depths or (max(best.curve.best, 1), "auto")
-    drafting = beside(engine, drafter=best.drafter, k=DEEPEST)
+    drafting = beside(engine, drafter=best.source, k=DEEPEST)
     params = SamplingParams(temperature=best.temperature, max_tokens=max_tokens)
     measured = measure(
         drafting,
