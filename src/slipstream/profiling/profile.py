@@ -24,6 +24,7 @@ from slipstream.profiling.cost import (
     CycleCost,
     DraftCost,
     cost_table,
+    isotonic,
     measure_cycles,
     measure_drafting,
     measure_emission,
@@ -189,9 +190,11 @@ def profile(
 
     Raises:
         InvalidInput: no prompts, no drafter, or none that can be built.
+        MissingExtra: scipy is missing.
     """
     if not prompts:
         raise InvalidInput("profiling needs at least one prompt")
+    isotonic([0.0])  # says what is missing before minutes of measuring, not after
     lengths = [len(encode(engine, prompt)) for prompt in prompts]
     context = int(np.mean(lengths)) + max_tokens // 2
     notice("cost of a cycle", 0, 1)
