@@ -169,7 +169,7 @@ def test_it_adapts_after_a_shift_in_either_direction() -> None:
 
 
 def test_it_follows_a_cost_that_shifts() -> None:
-    cheap, dear = World([0.7], draft_seconds=0.1), World([0.7], draft_seconds=0.5)
+    cheap, dear = World([0.7], draft_seconds=0.1), World([0.7], draft_seconds=0.3)
     controller = AdaptiveDepth()
     for world in (cheap, dear, cheap):
         best, _ = best_fixed(partial(copies, world))
@@ -265,3 +265,18 @@ def test_no_draft_goes_deeper_than_the_bound() -> None:
     controller = AdaptiveDepth(costs=free)
     run([World([1.0 - 1e-9], lambda rows: 1.0)], controller, 60)
     assert max(b.depth for b in controller.budgets([request()])) == DEEPEST
+
+
+def test_a_stall_while_costs_are_learnt_is_got_over() -> None:
+    """The first cycles of a process are cold, and one of them was caught by another job."""
+    world, controller = World([0.8], draft_seconds=0.02), AdaptiveDepth()
+    requests = [request()]
+    for stall in (20.0, 1.0, 20.0, 20.0):
+        (budget,) = controller.budgets(requests)
+        draft = world.draft(budget.depth)
+        verdict = world.verdict(draft)
+        seconds = stall * world.pass_seconds(len(draft) + 1)
+        times = CycleTimes(draft=stall * 0.02 * budget.depth, target=seconds, rest=0.0, batch=1)
+        controller.update(requests, [draft], [verdict], times)
+    run([world], controller, 400)
+    assert rate([world], controller, 400) >= 0.95 * best_fixed(partial(copies, world))[0]

@@ -41,6 +41,16 @@ PINNED: Final = 5
 _PROBE_SHARE: Final = 0.015
 """Share of a plainly decoding request's time that goes into trying whether a draft would pay."""
 
+_COLD: Final = 1
+"""First cycles of an engine whose times don't count: weights and buffers are touched first then."""
+
+_TRIES: Final = 4
+"""First tries that are made early, as if they cost a plain cycle: a price that came out far too
+high, because the machine stalled when it was learnt, is corrected by them."""
+
+_LEAST_PRICE: Final = 0.05
+"""What a try costs at least, in plain cycles: rows that seem to be free may not be."""
+
 _PLAIN_INTERVAL: Final = 256
 """A plain cycle is due after this many cycles without one, sooner in the beginning: what drafting
 is worth can't be known without the price of not drafting."""
@@ -102,6 +112,7 @@ class AdaptiveDepth:
             self._drafts = RunningCost(lambda depth: costs.draft(depth) + 1e-9, measured=True)
         self._prices: list[float] = [0.0]  # of passes, by rows; never falling
         self._since_plain, self._patience = 0, 1
+        self._cycles = self._tries = 0
 
     def budgets(self, requests: Sequence[Request]) -> list[Budget]:
         if self._since_plain >= self._patience:
@@ -109,10 +120,7 @@ class AdaptiveDepth:
             depths = [self._pinned_depth(request) for request in requests]
         else:
             depths = self._share(requests)
-            for index, request in enumerate(requests):
-                useful = min(request.room, self._deepest) > 0
-                if useful and not depths[index] and self._probes(request, len(requests)):
-                    depths[index] = 1
+            self._try_drafting(requests, depths)
         for request, depth in zip(requests, depths, strict=True):
             self._notes(request).asked = depth
         return [Budget(depth=depth, nodes=self._nodes[depth]) for depth in depths]
@@ -135,9 +143,11 @@ class AdaptiveDepth:
                 self._pool.update(draft, verdict, notes.asked)
         rows = sum(len(draft) + 1 for draft in drafts)
         self._since_plain = 0 if rows == len(drafts) else self._since_plain + 1
-        self._passes.observe(rows, times.target + times.rest)
-        if asked:
-            self._drafts.observe(asked, times.draft)
+        self._cycles += 1
+        if self._cycles > _COLD:
+            self._passes.observe(rows, times.target + times.rest)
+            if asked:
+                self._drafts.observe(asked, times.draft)
         del self._prices[1:]
 
     def _share(self, requests: Sequence[Request]) -> list[int]:
@@ -196,16 +206,25 @@ class AdaptiveDepth:
                 levels.append((-tokens / rows, request, depth, *reaches[depth - 1]))
         return levels
 
-    def _probes(self, request: Request, batch: int) -> bool:
-        """Whether a request that decodes plainly has saved up enough for a try."""
-        notes = self._notes(request)
-        plain = self._pass_price(batch)
-        price = self._pass_price(batch + self._nodes[1]) - plain + self._draft_price(1)
-        notes.credit += _PROBE_SHARE * plain / batch
-        if notes.credit < price:
-            return False
-        notes.credit = 0.0
-        return True
+    def _try_drafting(self, requests: Sequence[Request], depths: list[int]) -> None:
+        """Let those that decode plainly draft a level, if they have saved up enough for a try."""
+        rows = len(requests) + sum(self._nodes[depth] for depth in depths)
+        plain = self._pass_price(len(requests)) / len(requests)
+        for index, request in enumerate(requests):
+            if depths[index] or min(request.room, self._deepest) <= 0:
+                continue
+            notes = self._notes(request)
+            notes.credit += _PROBE_SHARE * plain
+            price = self._pass_price(rows + self._nodes[1]) - self._pass_price(rows)
+            if not any(depths):
+                price += self._draft_price(1)
+            if self._tries < _TRIES:
+                price = min(price, plain)
+            if notes.credit >= max(price, _LEAST_PRICE * plain):
+                notes.credit = 0.0
+                self._tries += 1
+                depths[index] = 1
+                rows += self._nodes[1]
 
     def _pinned_depth(self, request: Request) -> int:
         """The depth of a request whose tokens depend on its depths; 0 for any other."""

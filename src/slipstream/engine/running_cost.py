@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-_SPEED_RATE: Final = 0.05
+_SPEED_RATE: Final = 0.1
 """Weight of the newest cycle in the machine's present speed."""
 
 _FADE: Final = 0.998
@@ -45,28 +45,37 @@ class RunningCost:
     ) -> None:
         self._shape = shape
         self._origin = shape(smallest)
-        # A price is speed x (level + slope x) x what the size's own record says.
-        self._speed = 1.0
-        self._level = self._slope = self._origin if measured else 1.0
         # Variance of a cycle (10 % of noise) over that of the slope (20 %, or 100 % if guessed).
         self._prior = 0.25 if measured else 0.01
-        self._n = self._x = self._y = self._xx = self._xy = 0.0
-        self._records: dict[int, tuple[float, float]] = {}  # size -> weight, weighted ratios
+        self._start(self._origin if measured else 1.0)
         self.known = measured
+
+    def _start(self, level: float) -> None:
+        """Forget all observations; a price is speed x (level + slope x), drawn to the records."""
+        self._speed = 1.0
+        self._level = self._slope = level
+        self._n = self._x = self._y = self._xx = self._xy = 0.0
+        self._seen = 0
+        # Size -> weight and weighted seconds, both as of the last time it was seen, and when.
+        self._records: dict[int, tuple[float, float, int]] = {}
 
     def observe(self, size: int, seconds: float) -> None:
         """A cycle of this size took this long."""
         seconds = max(seconds, _TICK)
         x = self._shape(size) / self._origin - 1
-        if not self.known:
-            self._level = self._slope = seconds / (1 + x)
-            self.known = True
         price = self.price(size)
+        if not self.known or seconds < price / _STALL:
+            # Nothing makes a cycle faster than it is: earlier prices were learnt from stalls.
+            self._start(seconds / (1 + x))
+            self.known = True
+            price = seconds
         seconds = min(seconds, price * _STALL)
         y = seconds / self._speed
         self._fit(x, y)
-        weight, ratios = self._records.get(size, (0.0, 0.0))
-        self._records[size] = (weight * _FADE + 1, ratios * _FADE + y / self._line(x))
+        self._seen += 1
+        weight, total, when = self._records.get(size, (0.0, 0.0, 0))
+        faded = _FADE ** (self._seen - when)
+        self._records[size] = (weight * faded + 1, total * faded + y, self._seen)
         # In the long run the line takes over what the speed has found, so the two don't drift.
         self._speed = (self._speed * (seconds / price) ** _SPEED_RATE) ** _FADE
 
@@ -75,11 +84,12 @@ class RunningCost:
 
         Before anything is known, in units of the smallest size.
         """
-        price = self._speed * self._line(self._shape(size) / self._origin - 1)
-        if size not in self._records:
-            return price
-        weight, ratios = self._records[size]
-        return price * (ratios + _CONFIDENCE) / (weight + _CONFIDENCE)
+        line = self._line(self._shape(size) / self._origin - 1)
+        if size in self._records:
+            weight, total, when = self._records[size]
+            confidence = _CONFIDENCE / _FADE ** (self._seen - when)
+            line = (total + confidence * line) / (weight + confidence)
+        return self._speed * line
 
     def _line(self, x: float) -> float:
         return max(self._level + self._slope * x, _TICK)
