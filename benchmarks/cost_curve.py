@@ -7,8 +7,9 @@ processor's multiply-adds per byte: with bf16 or VNNI instructions beyond 8 rows
 around 3. An engine whose kernels read the weights again for every row climbs from the start.
 
 Engines take turns within a round, so that a busy machine is busy for all of them; times are lower
-quartiles over the rounds. ``--llama`` names a Python that has ``xllamacpp``; Hugging Face runs if
-torch is here.
+quartiles over the rounds. ``--cpu-time`` counts the processor time of a single thread instead of
+the wall clock, which is what can still be compared when the machine has other work. ``--llama``
+names a Python that has ``xllamacpp``; Hugging Face runs if torch is here.
 
     python benchmarks/cost_curve.py --llama peers/bin/python
     python benchmarks/cost_curve.py --shapes llama-3.2-1b smollm2-1.7b --weights q4
@@ -46,6 +47,8 @@ PROMPT = 256
 Pass = Callable[[int], float]
 """Seconds of one pass of this many rows; 0 rows: of a prompt of ``PROMPT`` tokens."""
 
+Clock = Callable[[], float]
+
 WEIGHTS: dict[str, EngineConfig] = {
     "bf16": EngineConfig(weights="bf16"),
     "int8": EngineConfig(weights="int8"),
@@ -55,7 +58,7 @@ WEIGHTS: dict[str, EngineConfig] = {
 }
 
 
-def native_pass(model: NativeModel, context: int) -> Pass:
+def native_pass(model: NativeModel, context: int, clock: Clock) -> Pass:
     rng = np.random.default_rng(0)
     prompt = rng.integers(0, 1000, PROMPT).tolist()
     sequence, other = model.open(), model.open()
@@ -63,22 +66,22 @@ def native_pass(model: NativeModel, context: int) -> Pass:
 
     def run(rows: int) -> float:
         if rows == 0:
-            begin = time.perf_counter()
+            begin = clock()
             model.prefill(other, prompt)
-            seconds = time.perf_counter() - begin
+            seconds = clock() - begin
             model.truncate(other, 0)
             return seconds
         chain = Rows.chain(sequence, [5] * rows)
-        begin = time.perf_counter()
+        begin = clock()
         model.forward(chain)
-        seconds = time.perf_counter() - begin
+        seconds = clock() - begin
         model.commit(sequence, [])
         return seconds
 
     return run
 
 
-def hugging_face_pass(checkpoint: Checkpoint, context: int, threads: int) -> Pass:
+def hugging_face_pass(checkpoint: Checkpoint, context: int, threads: int, clock: Clock) -> Pass:
     """bf16, eager, with a cache that is cropped after each pass."""
     import torch
     from transformers import AutoModelForCausalLM, DynamicCache, LlamaConfig
@@ -110,12 +113,12 @@ def hugging_face_pass(checkpoint: Checkpoint, context: int, threads: int) -> Pas
     def run(rows: int) -> float:
         tokens = torch.randint(0, 1000, (1, rows or PROMPT))
         with torch.inference_mode():
-            begin = time.perf_counter()
+            begin = clock()
             if rows:
                 model(tokens, past_key_values=cache)
             else:
                 model(tokens, past_key_values=DynamicCache(), logits_to_keep=1)
-            seconds = time.perf_counter() - begin
+            seconds = clock() - begin
         if rows:
             cache.crop(-rows)
         return seconds
@@ -124,10 +127,10 @@ def hugging_face_pass(checkpoint: Checkpoint, context: int, threads: int) -> Pas
 
 
 @contextmanager
-def llama_pass(python: str, path: Path, context: int, threads: int) -> Iterator[Pass]:
+def llama_pass(python: str, path: Path, context: int, threads: int, clock: Clock) -> Iterator[Pass]:
     script = Path(__file__).parent / "peers" / "llama_cpp.py"
     child = subprocess.Popen(
-        [python, str(script), str(path), str(threads)],
+        [python, str(script), str(path), str(threads), clock.__name__],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -156,15 +159,15 @@ def llama_pass(python: str, path: Path, context: int, threads: int) -> Iterator[
         child.communicate()
 
 
-def bandwidth(threads: int, megabytes: int = 512) -> float:
+def bandwidth(threads: int, clock: Clock, megabytes: int = 512) -> float:
     """GB/s of reading, all threads together, best of a few."""
     parts = np.array_split(np.ones(megabytes * 2**18, np.float32), threads)
     core, name, best = kernels.native(), kernels.isa(), 0.0
     with ThreadPoolExecutor(threads) as pool:
         for _ in range(12):
-            begin = time.perf_counter()
+            begin = clock()
             list(pool.map(lambda part: core.largest(name, part), parts))
-            best = max(best, megabytes * 2**20 / (time.perf_counter() - begin) / 1e9)
+            best = max(best, megabytes * 2**20 / (clock() - begin) / 1e9)
     return best
 
 
@@ -235,12 +238,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--context", type=int, default=64)
     parser.add_argument("--threads", type=int, default=physical_cores())
+    parser.add_argument("--cpu-time", action="store_true", help="of one thread, for busy machines")
     parser.add_argument("--llama", help="a Python with xllamacpp")
     parser.add_argument("--no-hf", action="store_true", help="without Hugging Face")
     arguments = parser.parse_args()
-    rows, threads = tuple(arguments.rows), arguments.threads
+    rows, threads = tuple(arguments.rows), 1 if arguments.cpu_time else arguments.threads
+    clock = time.process_time if arguments.cpu_time else time.perf_counter
 
-    speed = bandwidth(threads)
+    speed = bandwidth(threads, clock)
     print(f"{kernels.isa()}, {threads} threads, {speed:.1f} GB/s read bandwidth")
     floors: dict[str, dict[str, float]] = {}
     curves: dict[str, dict[str, Any]] = {}
@@ -257,7 +262,7 @@ def main() -> None:
                 ),
             )
             name = f"slipstream {weights}"
-            passes[name] = native_pass(model, arguments.context)
+            passes[name] = native_pass(model, arguments.context, clock)
             floors[title][name] = model.weight_bytes / speed / 1e6
         result = measure(passes | others, rows, arguments.rounds)
         table(title, rows, result, floors[title])
@@ -273,7 +278,7 @@ def main() -> None:
             )
         sources = dict.fromkeys(("bf16", "int8", "q4"), checkpoint)
         if arguments.llama:
-            with llama_pass(arguments.llama, path, arguments.context, threads) as llama:
+            with llama_pass(arguments.llama, path, arguments.context, threads, clock) as llama:
                 run(checkpoint.name, sources, others | {"llama.cpp, the same file": llama})
         else:
             run(checkpoint.name, sources, others)

@@ -192,7 +192,7 @@ struct TimesIntegers {
           SLIP_KEEP_LOOP for (int v = 0; v < Dot::vectors; ++v) {
             prefetch(at + kAhead + v * kVector);
             const Part codes = load_part(at + v * kVector + part * (kVector / kParts));
-            Dot::template step<M>(total, codes, x, g * kGroup, v);
+            Dot::step(total, codes, x, g * kGroup, v);
           }
           SLIP_UNROLL for (int m = 0; m < M; ++m) store_part(totals[m] + part * (16 / kParts), Dot::finish(total[m]));
         }
@@ -222,33 +222,33 @@ struct TimesIntegers {
   }
 };
 
-// 4-bit codes times int8 activations, bytes times bytes.
+// The steps below are loops that stay loops: unrolled, their products would not fit the registers.
+
+// 4-bit codes times int8 activations, bytes times bytes: low nibbles, then high ones.
 struct Q4Bytes {
   static constexpr int vectors = 4;
   template <int M>
-  static inline void step(Part* total, Part codes, const Block& x, int64_t k, int v) {
+  static inline void step(Part (&total)[M], Part codes, const Block& x, int64_t k, int v) {
     const int8_t* at = x.codes + k + v * 8;
-    const Part low = low_nibbles(codes), high = high_nibbles(codes);
-    SLIP_UNROLL for (int m = 0; m < M; ++m) total[m] = dot_nibbles(total[m], low, quad(at + m * x.stride));
-    SLIP_UNROLL for (int m = 0; m < M; ++m) total[m] = dot_nibbles(total[m], high, quad(at + m * x.stride + 4));
+    SLIP_KEEP_LOOP for (int j = 0; j < 2; ++j, at += 4, codes = shift_down<4>(codes)) {
+      const Part nibbles = mask_part<0x0f0f0f0f>(codes);
+      SLIP_UNROLL for (int m = 0; m < M; ++m) total[m] = dot_nibbles(total[m], nibbles, quad(at + m * x.stride));
+    }
   }
   static inline Part finish(Part total) { return finish_nibbles(total); }
 };
 
-// 4-bit codes times 16-bit activations.
+// 4-bit codes times 16-bit activations: layout.h's four pairs of an octet.
 struct Q4Words {
   static constexpr int vectors = 4;
   template <int M>
-  static inline void step(Part* total, Part codes, const Block& x, int64_t k, int v) {
+  static inline void step(Part (&total)[M], Part codes, const Block& x, int64_t k, int v) {
     const uint32_t* at = x.wide + k / 2 + v * 4;
-    const auto pair = [&](Part nibbles, int j) {
+    SLIP_KEEP_LOOP for (int j = 0; j < 4; ++j, ++at, codes = shift_down<4>(codes)) {
+      const Part nibbles = mask_part<0x000f000f>(codes);
       SLIP_UNROLL for (int m = 0; m < M; ++m)
-        total[m] = dot_words(total[m], nibbles, int32_t(at[m * (x.stride / 2) + j]));
-    };
-    pair(nibble_pairs<0>(codes), 0);
-    pair(nibble_pairs<4>(codes), 1);
-    pair(nibble_pairs<8>(codes), 2);
-    pair(nibble_pairs<12>(codes), 3);
+        total[m] = dot_words(total[m], nibbles, int32_t(at[m * (x.stride / 2)]));
+    }
   }
   static inline Part finish(Part total) { return total; }
 };
@@ -257,13 +257,13 @@ struct Q4Words {
 struct Q8Words {
   static constexpr int vectors = 8;
   template <int M>
-  static inline void step(Part* total, Part codes, const Block& x, int64_t k, int v) {
+  static inline void step(Part (&total)[M], Part codes, const Block& x, int64_t k, int v) {
     const uint32_t* at = x.wide + k / 2 + v / 2 * 4 + v % 2;
-    const Part even = even_bytes(codes), odd = odd_bytes(codes);
-    SLIP_UNROLL for (int m = 0; m < M; ++m)
-      total[m] = dot_words(total[m], even, int32_t(at[m * (x.stride / 2)]));
-    SLIP_UNROLL for (int m = 0; m < M; ++m)
-      total[m] = dot_words(total[m], odd, int32_t(at[m * (x.stride / 2) + 2]));
+    SLIP_KEEP_LOOP for (int j = 0; j < 2; ++j, at += 2, codes = shift_down<8>(codes)) {
+      const Part bytes = mask_part<0x00ff00ff>(codes);
+      SLIP_UNROLL for (int m = 0; m < M; ++m)
+        total[m] = dot_words(total[m], bytes, int32_t(at[m * (x.stride / 2)]));
+    }
   }
   static inline Part finish(Part total) { return total; }
 };
@@ -273,7 +273,7 @@ struct Q8Words {
 struct Q8Bytes {
   static constexpr int vectors = 8;
   template <int M>
-  static inline void step(Part* total, Part codes, const Block& x, int64_t k, int v) {
+  static inline void step(Part (&total)[M], Part codes, const Block& x, int64_t k, int v) {
     const int8_t* at = x.codes + k + v * 4;
     SLIP_UNROLL for (int m = 0; m < M; ++m) total[m] = dot_bytes(total[m], codes, quad(at + m * x.stride));
   }

@@ -10,8 +10,8 @@
 namespace SLIP_NS {
 
 constexpr bool kBf16Dot = false;
-constexpr int kRowsF32 = 6;      // 12 accumulators of the 16 registers
-constexpr int kRowsIntegers = 8;
+constexpr int kRowsF32 = 5;       // 10 accumulators of the 16 registers
+constexpr int kRowsIntegers = 6;  // half as wide, but with more between them
 
 struct F16 {
   __m256 a, b;
@@ -96,13 +96,8 @@ using Part = __m256i;
 static inline Part zero_part() { return _mm256_setzero_si256(); }
 static inline Part load_part(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 static inline void store_part(int32_t* p, Part x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x); }
-static inline Part low_nibbles(Part x) { return _mm256_and_si256(x, _mm256_set1_epi8(15)); }
-static inline Part high_nibbles(Part x) { return low_nibbles(_mm256_srli_epi16(x, 4)); }
-template <int n> static inline Part nibble_pairs(Part x) {
-  return _mm256_and_si256(_mm256_srli_epi32(x, n), _mm256_set1_epi32(0x000f000f));
-}
-static inline Part even_bytes(Part x) { return _mm256_and_si256(x, _mm256_set1_epi16(255)); }
-static inline Part odd_bytes(Part x) { return _mm256_srli_epi16(x, 8); }
+template <int n> static inline Part shift_down(Part x) { return _mm256_srli_epi32(x, n); }
+template <int mask> static inline Part mask_part(Part x) { return _mm256_and_si256(x, _mm256_set1_epi32(mask)); }
 
 // Four 4-bit codes times four signed bytes a lane. Sixteen bits hold the sum of a whole group: two
 // products a step, eight steps, 15 * 127 each: 30,480.

@@ -102,13 +102,8 @@ using Part = __m512i;
 static inline Part zero_part() { return _mm512_setzero_si512(); }
 static inline Part load_part(const uint8_t* p) { return _mm512_loadu_si512(p); }
 static inline void store_part(int32_t* p, Part x) { _mm512_storeu_si512(p, x); }
-static inline Part low_nibbles(Part x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
-static inline Part high_nibbles(Part x) { return low_nibbles(_mm512_srli_epi16(x, 4)); }
-template <int n> static inline Part nibble_pairs(Part x) {
-  return _mm512_and_si512(_mm512_srli_epi32(x, n), _mm512_set1_epi32(0x000f000f));
-}
-static inline Part even_bytes(Part x) { return _mm512_and_si512(x, _mm512_set1_epi16(255)); }
-static inline Part odd_bytes(Part x) { return _mm512_srli_epi16(x, 8); }
+template <int n> static inline Part shift_down(Part x) { return _mm512_srli_epi32(x, n); }
+template <int mask> static inline Part mask_part(Part x) { return _mm512_and_si512(x, _mm512_set1_epi32(mask)); }
 
 #if SLIP_BF16  // with VNNI: four unsigned bytes times four signed bytes a lane, exactly
 static inline Part dot_bytes(Part total, Part codes, int32_t x) {

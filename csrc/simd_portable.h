@@ -140,11 +140,9 @@ using Part = I16;
 static inline Part zero_part() { return set1_int(0); }
 static inline Part load_part(const uint8_t* p) { return load_ints(p); }
 static inline void store_part(int32_t* p, Part x) { store_ints(p, x); }
-static inline Part low_nibbles(Part x) { return bit_and(x, set1_int(0x0f0f0f0f)); }
-static inline Part high_nibbles(Part x) { return low_nibbles(sar<4>(x)); }
-template <int n> static inline Part nibble_pairs(Part x) { return bit_and(sar<n>(x), set1_int(0x000f000f)); }
-static inline Part even_bytes(Part x) { return bit_and(x, set1_int(0x00ff00ff)); }
-static inline Part odd_bytes(Part x) { return even_bytes(sar<8>(x)); }
+// Moves sign bits along, which no mask of ours lets through.
+template <int n> static inline Part shift_down(Part x) { return sar<n>(x); }
+template <int mask> static inline Part mask_part(Part x) { return bit_and(x, set1_int(mask)); }
 
 // Two 16-bit numbers a lane, the weights' not negative: total + a.lo * x.lo + a.hi * x.hi.
 static inline Part dot_words(Part total, Part a, int32_t x) {
@@ -168,8 +166,8 @@ static inline Part dot_nibbles(Part total, Part codes, int32_t x) {
   const auto pair = [](int8_t low, int8_t high) {
     return int32_t(uint32_t(uint16_t(high)) << 16 | uint16_t(low));
   };
-  total = dot_words(total, even_bytes(codes), pair(int8_t(x), int8_t(x >> 16)));
-  return dot_words(total, odd_bytes(codes), pair(int8_t(x >> 8), int8_t(x >> 24)));
+  total = dot_words(total, mask_part<0x00ff00ff>(codes), pair(int8_t(x), int8_t(x >> 16)));
+  return dot_words(total, mask_part<0x00ff00ff>(shift_down<8>(codes)), pair(int8_t(x >> 8), int8_t(x >> 24)));
 }
 static inline Part finish_nibbles(Part total) { return total; }
 
