@@ -111,7 +111,7 @@ class AdaptiveDepth:
             self._passes = RunningCost(costs.cycle, measured=True)
             self._drafts = RunningCost(lambda depth: costs.draft(depth) + 1e-9, measured=True)
         self._prices: list[float] = [0.0]  # of passes, by rows; never falling
-        self._since_plain, self._patience = 0, 1
+        self._since_plain, self._patience = 0, 1 if costs is None else _PLAIN_INTERVAL
         self._cycles = self._tries = 0
 
     def budgets(self, requests: Sequence[Request]) -> list[Budget]:
