@@ -20,7 +20,7 @@ _SPEED_RATE: Final = 0.1
 _FADE: Final = 0.998
 """How an observation of the shape fades with every later one."""
 
-_CONFIDENCE: Final = 4.0
+_GUESSED, _MEASURED = 4.0, 40.0
 """How many cycles the line counts as against the record of a size."""
 
 _TICK: Final = 1e-7
@@ -47,6 +47,7 @@ class RunningCost:
         self._origin = shape(smallest)
         # Variance of a cycle (10 % of noise) over that of the slope (20 %, or 100 % if guessed).
         self._prior = 0.25 if measured else 0.01
+        self._confidence = _MEASURED if measured else _GUESSED
         self._start(self._origin if measured else 1.0)
         self.known = measured
 
@@ -87,7 +88,7 @@ class RunningCost:
         line = self._line(self._shape(size) / self._origin - 1)
         if size in self._records:
             weight, total, when = self._records[size]
-            confidence = _CONFIDENCE / _FADE ** (self._seen - when)
+            confidence = self._confidence / _FADE ** (self._seen - when)
             line = (total + confidence * line) / (weight + confidence)
         return self._speed * line
 
