@@ -222,7 +222,16 @@ struct TimesIntegers {
   }
 };
 
-// The steps below are loops that stay loops: unrolled, their products would not fit the registers.
+// Runs step(0) ... step(N - 1). For more than a few rows the loop stays a loop: unrolled, GCC keeps more
+// products alive than there are registers.
+template <int N, int M, class Step>
+static inline void repeat(Step step) {
+  if constexpr (M <= 2) {
+    SLIP_UNROLL for (int j = 0; j < N; ++j) step(j);
+  } else {
+    SLIP_KEEP_LOOP for (int j = 0; j < N; ++j) step(j);
+  }
+}
 
 // 4-bit codes times int8 activations, bytes times bytes: low nibbles, then high ones.
 struct Q4Bytes {
@@ -230,10 +239,12 @@ struct Q4Bytes {
   template <int M>
   static inline void step(Part (&total)[M], Part codes, const Block& x, int64_t k, int v) {
     const int8_t* at = x.codes + k + v * 8;
-    SLIP_KEEP_LOOP for (int j = 0; j < 2; ++j, at += 4, codes = shift_down<4>(codes)) {
+    repeat<2, M>([&](int j) {
       const Part nibbles = mask_part<0x0f0f0f0f>(codes);
-      SLIP_UNROLL for (int m = 0; m < M; ++m) total[m] = dot_nibbles(total[m], nibbles, quad(at + m * x.stride));
-    }
+      SLIP_UNROLL for (int m = 0; m < M; ++m)
+        total[m] = dot_nibbles(total[m], nibbles, quad(at + m * x.stride + 4 * j));
+      codes = shift_down<4>(codes);
+    });
   }
   static inline Part finish(Part total) { return finish_nibbles(total); }
 };
@@ -244,11 +255,12 @@ struct Q4Words {
   template <int M>
   static inline void step(Part (&total)[M], Part codes, const Block& x, int64_t k, int v) {
     const uint32_t* at = x.wide + k / 2 + v * 4;
-    SLIP_KEEP_LOOP for (int j = 0; j < 4; ++j, ++at, codes = shift_down<4>(codes)) {
+    repeat<4, M>([&](int j) {
       const Part nibbles = mask_part<0x000f000f>(codes);
       SLIP_UNROLL for (int m = 0; m < M; ++m)
-        total[m] = dot_words(total[m], nibbles, int32_t(at[m * (x.stride / 2)]));
-    }
+        total[m] = dot_words(total[m], nibbles, int32_t(at[m * (x.stride / 2) + j]));
+      codes = shift_down<4>(codes);
+    });
   }
   static inline Part finish(Part total) { return total; }
 };
@@ -259,11 +271,12 @@ struct Q8Words {
   template <int M>
   static inline void step(Part (&total)[M], Part codes, const Block& x, int64_t k, int v) {
     const uint32_t* at = x.wide + k / 2 + v / 2 * 4 + v % 2;
-    SLIP_KEEP_LOOP for (int j = 0; j < 2; ++j, at += 2, codes = shift_down<8>(codes)) {
+    repeat<2, M>([&](int j) {
       const Part bytes = mask_part<0x00ff00ff>(codes);
       SLIP_UNROLL for (int m = 0; m < M; ++m)
-        total[m] = dot_words(total[m], bytes, int32_t(at[m * (x.stride / 2)]));
-    }
+        total[m] = dot_words(total[m], bytes, int32_t(at[m * (x.stride / 2) + 2 * j]));
+      codes = shift_down<8>(codes);
+    });
   }
   static inline Part finish(Part total) { return total; }
 };
