@@ -51,11 +51,11 @@ high, because the machine stalled when it was learnt, is corrected by them."""
 _LEAST_PRICE: Final = 0.05
 """What a try costs at least, in plain cycles: rows that seem to be free may not be."""
 
-_PLAIN_INTERVAL: Final = 256
+_PLAIN_INTERVAL: Final = 128
 """A plain cycle is due after this many cycles without one, sooner in the beginning: what drafting
 is worth can't be known without the price of not drafting."""
 
-_MEMORY, _POOL_MEMORY = 40.0, 300.0
+_MEMORY, _POOL_MEMORY = 60.0, 300.0
 """Cycles that a request's chances remember, and those of all requests together."""
 
 

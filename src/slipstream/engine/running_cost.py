@@ -20,7 +20,7 @@ _SPEED_RATE: Final = 0.1
 _FADE: Final = 0.998
 """How an observation of the shape fades with every later one."""
 
-_GUESSED, _MEASURED = 4.0, 40.0
+_GUESSED, _MEASURED = 2.0, 40.0
 """How many cycles the line counts as against the record of a size."""
 
 _TICK: Final = 1e-7
