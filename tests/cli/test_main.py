@@ -131,6 +131,25 @@ def test_an_unknown_name_lists_the_valid_ones(
     )
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+@pytest.mark.parametrize("arguments, status", [("theory --alpha .5 --c .1", 0), ("nonsense", 2)])
+def test_a_closed_stream_loses_what_is_written_there_and_no_more(
+    closed: str, arguments: str, status: int
+) -> None:
+    command = f'"{sys.executable}" -m slipstream {arguments} {closed}'
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == status
+    assert "Traceback" not in done.stderr
+    assert status == 0 or done.stdout == ""
+
+
+def test_a_closed_stdin_is_no_prompt() -> None:
+    command = f'"{sys.executable}" -m slipstream generate <&-'
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "slipstream: error: there is no prompt: stdin is closed\n"
+
+
 def test_a_bug_is_not_dressed_up_as_bad_input(fake_command: Callable[[Outcome], None]) -> None:
     fake_command(raising(AssertionError("an invariant broke")))
     with pytest.raises(AssertionError):

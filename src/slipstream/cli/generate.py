@@ -259,6 +259,8 @@ def _bias(entry: str) -> tuple[int, float]:
 
 def _read_prompt(prompt: str | None) -> str:
     """The prompt's text, from the argument or from stdin without its last line break."""
+    if (prompt is None or prompt == "-") and sys.stdin is None:
+        raise InvalidInput("there is no prompt: stdin is closed")
     if prompt is None and sys.stdin.isatty():
         raise InvalidInput("there is no prompt: give one as an argument or on stdin")
     if prompt is None or prompt == "-":

@@ -90,6 +90,7 @@ def main(args: Sequence[str] | None = None) -> int:
     Args:
         args: words after the program's name; None takes the process's own.
     """
+    _open_missing_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal that can't show a character gets a "?"
             stream.reconfigure(errors="replace")
@@ -110,8 +111,16 @@ def main(args: Sequence[str] | None = None) -> int:
     except SlipstreamError as error:
         return _complain(str(error))
     except OSError as error:
-        return _complain(": ".join(str(part) for part in (error.filename, error.strerror) if part))
+        parts = [str(part) for part in (error.filename, error.strerror) if part]
+        return _complain(": ".join(parts) or str(error) or type(error).__name__)
     return status if isinstance(status, int) else 0
+
+
+def _open_missing_streams() -> None:
+    """A process may be started without stdout or stderr; what is written there is lost, no more."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
 
 
 def _complain(message: str) -> int:
