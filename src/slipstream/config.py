@@ -8,7 +8,7 @@ fields when one is unknown. Knows no model: limits that depend on one are checke
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
@@ -110,8 +110,13 @@ class SamplingParams(_Config):
             object.__setattr__(self, "stop", (self.stop,))
         for name in ("stop", "stop_token_ids", "banned_token_ids", "allowed_token_ids"):
             value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, tuple(value))
+            if value is None and name == "allowed_token_ids":
+                continue
+            if not isinstance(value, Iterable):
+                raise InvalidInput(f"{name} must be a sequence, not {value!r}")
+            object.__setattr__(self, name, tuple(value))
+        if not isinstance(self.logit_bias, Mapping):
+            raise InvalidInput(f"logit_bias must map token ids to numbers, not {self.logit_bias!r}")
         object.__setattr__(self, "logit_bias", dict(self.logit_bias))
 
         _in_range("temperature", self.temperature, 0.0, 1e6, "a finite number >= 0")

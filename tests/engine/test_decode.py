@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 
 from slipstream import Engine, Generation, SamplingParams
 from slipstream.config import EngineConfig
-from slipstream.drafters.base import Drafter
+from slipstream.drafters.base import Drafter, Stateless
 from slipstream.drafters.draft_model import DraftModel
 from slipstream.drafters.vocabulary import align_vocabulary
 from slipstream.errors import InvalidInput, NumericalError, PromptTooLong
@@ -330,6 +331,38 @@ def test_a_stream_that_is_closed_early_frees_its_request(byte_tokenizer: Tokeniz
     assert target.cached
     stream.close()
     assert not target.cached
+    assert list(stream) == []
+
+
+@pytest.mark.parametrize("prompt", [b"abc", [b"abc"], "\ud800", [65, 1.0], {"role": "user"}, None])
+def test_what_is_no_prompt_is_refused(byte_tokenizer: Tokenizer, prompt: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"prompt|token ids"):
+        Engine(table(), tokenizer=byte_tokenizer).generate(prompt)
+
+
+def test_token_ids_of_numpy_are_token_ids(byte_tokenizer: Tokenizer) -> None:
+    engine, params = Engine(table(), tokenizer=byte_tokenizer), SamplingParams(max_tokens=4, seed=1)
+    ids = list(np.asarray([65, 66]))
+    assert engine.generate(ids, params).token_ids == engine.generate([65, 66], params).token_ids
+
+
+@pytest.mark.parametrize("params", [{"temperature": 0.0}, 3, "x"])
+def test_what_is_no_sampling_params_is_refused(byte_tokenizer: Tokenizer, params: Any) -> None:
+    engine = Engine(table(), tokenizer=byte_tokenizer)
+    for refused in (
+        lambda: engine.generate([65], params),
+        lambda: engine.stream([65], params),
+        lambda: engine.generate([[65], [66]], params),
+        lambda: engine.generate([[65], [66]], [params, params]),
+    ):
+        with pytest.raises(InvalidInput, match="SamplingParams"):
+            refused()
+
+
+@pytest.mark.parametrize("drafter", [None, 5, Stateless, object()])
+def test_what_is_no_drafter_is_refused(byte_tokenizer: Tokenizer, drafter: Any) -> None:
+    with pytest.raises(InvalidInput, match="a drafter is"):
+        Engine(table(), tokenizer=byte_tokenizer, drafter=drafter)
 
 
 def test_statistics_add_up(byte_tokenizer: Tokenizer) -> None:

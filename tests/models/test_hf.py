@@ -462,6 +462,12 @@ def test_what_cannot_be_loaded_says_so(
         HuggingFaceModel.from_pretrained(tmp_path, **options)
 
 
+@pytest.mark.parametrize("thing", [5, None, torch.nn.Linear(2, 2)])
+def test_what_is_no_model_is_refused(thing: Any) -> None:
+    with pytest.raises(InvalidInput, match="a model is a name"):
+        HuggingFaceModel(thing)
+
+
 def test_a_fast_tokenizer_becomes_ours_and_a_slow_one_is_refused() -> None:
     backend = tokenizers.Tokenizer(
         tokenizers.models.WordLevel({"?": 0, "</s>": 1, "hi": 2, "you": 3}, unk_token="?")

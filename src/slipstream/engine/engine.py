@@ -86,6 +86,10 @@ class Engine:
         progress: Callable[[str, int, int], None] | None = None,
     ) -> None:
         self.config = config or EngineConfig()
+        if not isinstance(drafter, str) and (
+            isinstance(drafter, type) or not hasattr(drafter, "propose")
+        ):
+            raise InvalidInput(f"a drafter is a registered name or a Drafter, not {drafter!r}")
         named = drafter if isinstance(drafter, str) else drafter.name
         self.speculation = SpeculationConfig(drafter=named, k=k, nodes=nodes, verify=verify)
         self.rule = get_rule(verify)
@@ -142,9 +146,8 @@ class Engine:
             NumericalError: broken logits (of a single prompt).
         """
         if not is_batch(prompt):
-            if not isinstance(params, (SamplingParams, type(None))):
-                raise InvalidInput("one prompt takes one SamplingParams")
-            stream = self.stream(cast(Prompt, prompt), params, chat=chat)
+            one_params = cast("SamplingParams | None", params)
+            stream = self.stream(cast(Prompt, prompt), one_params, chat=chat)
             for _ in stream:
                 pass
             return stream.result
@@ -167,7 +170,7 @@ class Engine:
         Pieces hold text that is certain: none is ever taken back. Closing or dropping the stream
         frees the request. A :class:`~slipstream.engine.trace.Trace` records every cycle's tree.
         """
-        request = self._request(prompt, params or SamplingParams(), chat)
+        request = self._request(prompt, SamplingParams() if params is None else params, chat)
         request.trace = trace
         return Stream(self._run([request]), lambda: self._result(request))
 
@@ -195,6 +198,8 @@ class Engine:
         return FixedDepth(k, TREE_NODES if nodes is None and branches and k > 0 else nodes)
 
     def _request(self, prompt: Prompt, params: SamplingParams, chat: bool) -> Request:
+        if not isinstance(params, SamplingParams):
+            raise InvalidInput(f"one prompt takes one SamplingParams, not {params!r}")
         tokens = self.encode(prompt, chat=chat)
         limit, vocabulary = self.model.info.max_context, self.model.info.vocab_size
         if len(tokens) >= limit:
@@ -245,8 +250,11 @@ class Stream(Iterator[Piece]):
         self._pieces = pieces
         self._finished = result
         self._result: Generation | None = None
+        self._closed = False
 
     def __next__(self) -> Piece:
+        if self._closed:
+            raise StopIteration
         try:
             return next(self._pieces)
         except StopIteration:
@@ -268,7 +276,8 @@ class Stream(Iterator[Piece]):
         return self._result
 
     def close(self) -> None:
-        """Stop decoding and free the request."""
+        """Stop decoding and free the request; no piece comes after it."""
+        self._closed = True
         close = getattr(self._pieces, "close", None)
         if close is not None:
             close()
@@ -303,6 +312,8 @@ def _one_each(
 ) -> list[SamplingParams]:
     if params is None or isinstance(params, SamplingParams):
         return [params or SamplingParams()] * count
+    if not isinstance(params, Sequence):
+        raise InvalidInput(f"{count} prompts need one SamplingParams or {count}, not {params!r}")
     if len(params) != count:
         raise InvalidInput(f"{count} prompts need one SamplingParams or {count}, not {len(params)}")
     return list(params)

@@ -7,6 +7,7 @@ prompts. Knows the tokenizer, no model.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any, TypeAlias, TypeGuard
 
 from slipstream.errors import InvalidInput
@@ -22,9 +23,9 @@ def is_batch(prompt: Prompt | Sequence[Prompt]) -> TypeGuard[Sequence[Prompt]]:
     """Whether this is a list of prompts rather than one prompt."""
     return (
         isinstance(prompt, Sequence)
-        and not isinstance(prompt, str)
+        and not isinstance(prompt, (str, bytes))
         and len(prompt) > 0
-        and all(isinstance(item, (str, Sequence)) for item in prompt)
+        and all(isinstance(item, Sequence) for item in prompt)  # strings among them
     )
 
 
@@ -43,7 +44,7 @@ def encode_prompt(tokenizer: Tokenizer, prompt: Prompt, *, chat: bool) -> list[i
         if chat:
             return tokenizer.encode_chat([{"role": "user", "content": prompt}])
         tokens = tokenizer.encode(prompt)
-    elif not isinstance(prompt, Sequence):
+    elif not isinstance(prompt, Sequence) or isinstance(prompt, bytes):
         raise InvalidInput(
             f"a prompt is a string, a list of messages or a list of token ids, not {prompt!r}"
         )
@@ -51,9 +52,9 @@ def encode_prompt(tokenizer: Tokenizer, prompt: Prompt, *, chat: bool) -> list[i
         return tokenizer.encode_chat([item for item in prompt if isinstance(item, Mapping)])
     else:
         for token in prompt:
-            if isinstance(token, bool) or not isinstance(token, int):
+            if isinstance(token, bool) or not isinstance(token, Integral):
                 raise InvalidInput(f"token ids must be whole numbers, not {token!r}")
-        tokens = [token for token in prompt if isinstance(token, int)]
+        tokens = [int(token) for token in prompt if isinstance(token, Integral)]  # numpy's too
     if not tokens:
         raise InvalidInput("the prompt is empty")
     return tokens

@@ -58,6 +58,8 @@ class HuggingFaceModel:
     """
 
     def __init__(self, model: transformers.PreTrainedModel, *, name: str | None = None) -> None:
+        if not hasattr(getattr(model, "config", None), "get_text_config"):
+            raise InvalidInput(f"a model is a name, a target or a loaded model, not {model!r:.80}")
         config = model.config.get_text_config()
         max_context = context_limit(model)
         self._model = model.eval()

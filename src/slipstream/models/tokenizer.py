@@ -70,7 +70,16 @@ class Tokenizer:
 
         Args:
             special: add what the model wants around a text, such as BOS.
+
+        Raises:
+            InvalidInput: half a surrogate pair, which no text in UTF-8 holds.
         """
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise InvalidInput(
+                f"the prompt is not valid Unicode text: character {error.start} is a lone surrogate"
+            ) from None
         return list(self._backend.encode(text, add_special_tokens=special).ids)
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:

@@ -36,7 +36,7 @@ def get_rule(name: str, **options: Any) -> VerificationRule:
         UnknownName: no such rule, or no such option of it; lists the known ones.
         InvalidInput: an option outside its range.
     """
-    if name not in RULES:
+    if not isinstance(name, str) or name not in RULES:
         raise UnknownName("verification rule", name, RULES)
     rule = RULES[name]
     valid = [field.name for field in fields(rule)]  # type: ignore[arg-type]
