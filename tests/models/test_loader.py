@@ -164,3 +164,11 @@ def test_hugging_face_gets_what_it_is_asked_for(
     file = tiny_gguf.name if source == "gguf" else None
     expected = {"device": "cpu", "dtype": "float32", "gguf_file": file}
     assert calls == [(tiny_gguf.parent if file else path, expected)]
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_a_device_that_the_backend_would_ignore_is_refused(
+    backend: str, tiny_model_dir: Path
+) -> None:
+    with pytest.raises(Unsupported, match="'cuda:0' is for backend 'hf'"):
+        load_model(tiny_model_dir, EngineConfig(backend=backend, device="cuda:0"))

@@ -80,6 +80,10 @@ def load_model(
             return _load_hugging_face(path, str(spec), config)
         except MissingExtra as missing:
             raise MissingExtra(f"{reason}; {missing}") from None
+    if config.device not in (None, "cpu"):
+        raise Unsupported(
+            f"device={config.device!r} is for backend 'hf'; {spec} would run on the CPU here"
+        )
     native = _native_available()
     if config.backend == "native" and not native:
         raise Unsupported(
