@@ -28,13 +28,17 @@ EXACT_RULES = ("rejection", "block", "coupled", "recursive")
 
 
 def against_plain(
-    plain: Engine, questions: list[Question], depths: list[int], max_tokens: int
+    plain: Engine,
+    questions: list[Question],
+    depths: list[int],
+    rules: list[str],
+    max_tokens: int,
 ) -> dict[str, dict[str, int]]:
     """mode -> how many texts were compared and how many differed."""
     greedy = SamplingParams(max_tokens=max_tokens)
     sampled = SamplingParams(max_tokens=max_tokens, temperature=0.8, seed=7)
-    modes = [("greedy", greedy, rule) for rule in EXACT_RULES]
-    modes.append(("coupled, T = 0.8", sampled, "coupled"))
+    modes = [("greedy", greedy, rule) for rule in rules]
+    modes.append(("T = 0.8", sampled, "coupled"))
     counts: dict[str, dict[str, int]] = {}
     expected: dict[tuple[str, str], tuple[int, ...]] = {}
     for name, params, rule in modes:
@@ -92,6 +96,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int)
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--k", type=int, nargs="+", default=list(range(9)))
+    parser.add_argument("--rules", nargs="+", default=list(EXACT_RULES), help="for greedy texts")
     parser.add_argument("--weights", default="auto")
     parser.add_argument("--activations", default="bf16")
     parser.add_argument("--transformers", action="store_true")
@@ -113,7 +118,9 @@ def main() -> None:
         for entry in found["different"]:
             print(f"  from token {entry['token']}, margin {entry['margin']:.2e}")
     else:
-        results = against_plain(plain, questions, arguments.k, arguments.max_tokens)
+        results = against_plain(
+            plain, questions, arguments.k, arguments.rules, arguments.max_tokens
+        )
         for mode, count in results.items():
             print(f"{mode:32} {count['different']} of {count['compared']} texts differ")
     print(json.dumps({"results": results, **describe(vars(arguments))}))
