@@ -23,7 +23,7 @@ from slipstream.errors import InvalidInput, UnknownName
         ("top_k", -1, "top_k must be a whole number >= 0"),
         ("top_k", 2.5, "top_k"),
         ("min_p", 1.5, "min_p"),
-        ("repetition_penalty", 0.0, "repetition_penalty must be a finite number > 0"),
+        ("repetition_penalty", 0.0, r"repetition_penalty must be a number in \[0.001, 1000\]"),
         ("presence_penalty", math.nan, "presence_penalty"),
         ("logit_bias", {-1: 1.0}, "logit_bias token id"),
         ("logit_bias", {3: math.inf}, "logit_bias of token 3"),

@@ -69,8 +69,8 @@ class SamplingParams(_Config):
         top_k: keep the k most likely tokens; 0 keeps all.
         top_p: keep the smallest set whose probability reaches top_p, in (0, 1].
         min_p: drop tokens less likely than min_p times the most likely one, in [0, 1].
-        repetition_penalty: > 0; divides positive and multiplies negative logits of tokens that
-            occur in prompt or output (Keskar et al. 1909.05858). 1 is off.
+        repetition_penalty: in [0.001, 1000]; divides positive and multiplies negative logits of
+            tokens that occur in prompt or output (Keskar et al. 1909.05858). 1 is off.
         presence_penalty: subtracted once from every token that occurs in the output.
         frequency_penalty: subtracted from a token once per occurrence in the output.
         logit_bias: token id -> added logit.
@@ -124,7 +124,7 @@ class SamplingParams(_Config):
         _in_range("top_p", self.top_p, math.ulp(0.0), 1.0, "a number in (0, 1]")
         _in_range("min_p", self.min_p, 0.0, 1.0, "a number in [0, 1]")
         _in_range(
-            "repetition_penalty", self.repetition_penalty, math.ulp(0.0), 1e6, "a finite number > 0"
+            "repetition_penalty", self.repetition_penalty, 1e-3, 1e3, "a number in [0.001, 1000]"
         )
         for name in ("presence_penalty", "frequency_penalty"):
             _in_range(name, getattr(self, name), -100.0, 100.0, "a number in [-100, 100]")

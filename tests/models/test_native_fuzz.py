@@ -69,8 +69,20 @@ def test_odd_passes_are_answered_with_an_exception(
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(
     field=st.sampled_from(
-        "hidden intermediate heads kv_heads head_dim vocab max_context max_rows eps activations "
-        "frequencies wide_cache".split()
+        [
+            "hidden",
+            "intermediate",
+            "heads",
+            "kv_heads",
+            "head_dim",
+            "vocab",
+            "max_context",
+            "max_rows",
+            "eps",
+            "activations",
+            "frequencies",
+            "wide_cache",
+        ]
     ),
     value=ODD | st.sampled_from([None, "bf16", "int9", 0.5, [], [1.0] * 7]),
 )

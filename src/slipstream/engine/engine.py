@@ -299,12 +299,30 @@ def _loaded(
     if not isinstance(model, TargetModel):
         from slipstream.models.hf import HuggingFaceModel
 
+        _require_no_say(config)
         model = HuggingFaceModel(model)
     if not isinstance(tokenizer, Tokenizer):
         from slipstream.models.hf import tokenizer_from_transformers
 
         tokenizer = tokenizer_from_transformers(tokenizer)
     return LoadedModel(target=model, tokenizer=tokenizer)
+
+
+def _require_no_say(config: EngineConfig) -> None:
+    """A Hugging Face model that comes loaded is where and how it is."""
+    default = EngineConfig()
+    for name, valid in (
+        ("backend", ("auto", "hf")),
+        ("weights", ("auto",)),
+        ("activations", (default.activations,)),
+        ("device", (None,)),
+        ("threads", (None,)),
+    ):
+        if (value := getattr(config, name)) not in valid:
+            raise InvalidInput(
+                f"{name}={value!r} can't be applied to a model that is loaded already; "
+                "give its name or path instead of the object"
+            )
 
 
 def _one_each(
