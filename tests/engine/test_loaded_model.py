@@ -11,6 +11,7 @@ import transformers
 
 from slipstream import Engine, EngineConfig, SamplingParams
 from slipstream.errors import InvalidInput
+from slipstream.models.hf import HuggingFaceModel
 
 
 @pytest.fixture(scope="module")
@@ -49,3 +50,10 @@ def test_settings_that_a_loaded_model_can_not_follow_are_refused(
 def test_a_loaded_model_needs_its_tokenizer(loaded: tuple[Any, Any]) -> None:
     with pytest.raises(InvalidInput, match="needs its tokenizer"):
         Engine(loaded[0])
+
+
+def test_loading_by_name_shows_none_of_transformers_bars(
+    tiny_model_dir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    HuggingFaceModel.from_pretrained(tiny_model_dir)
+    assert capfd.readouterr().err == ""

@@ -13,7 +13,8 @@ shown, V vocabulary, H hidden.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -111,7 +112,10 @@ class HuggingFaceModel:
         if gguf_file is not None:
             options["gguf_file"] = gguf_file
         try:
-            model = transformers.AutoModelForCausalLM.from_pretrained(str(path_or_id), **options)
+            with _without_progress_bars():
+                model = transformers.AutoModelForCausalLM.from_pretrained(
+                    str(path_or_id), **options
+                )
         except (OSError, ValueError) as error:
             raise ModelError(
                 f"transformers can't load {str(path_or_id)!r}: {_first_line(error)}"
@@ -301,6 +305,19 @@ def tokenizer_from_transformers(tokenizer: Any) -> Tokenizer:
             if isinstance(token, str)
         },
     )
+
+
+@contextmanager
+def _without_progress_bars() -> Iterator[None]:
+    """Keep transformers' bars out of a command's output and error lines."""
+    logging = transformers.utils.logging
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _first_line(error: BaseException) -> str:
