@@ -42,8 +42,8 @@ from slipstream.models.native_weights import (
     head_places,
 )
 from slipstream.models.packed_cache import load_or_pack
+from slipstream.models.prefill import prefill_in_chunks
 from slipstream.models.rope import frequencies
-from slipstream.types import Array
 
 F32 = npt.NDArray[np.float32]
 
@@ -126,28 +126,7 @@ class NativeModel:
     def prefill(
         self, sequence: int, tokens: Sequence[int], features: FeatureRequest = NO_FEATURES
     ) -> ForwardOutput:
-        before = self.length(sequence)
-        self.commit(sequence, [])
-        none = np.empty((0, self.info.hidden_size), np.float32)
-        last: list[Array] = [none]
-        layers: dict[int, list[Array]] = {layer: [none] for layer in features.layers}
-        try:
-            for start in range(0, len(tokens), _CHUNK):
-                rows = Rows.chain(sequence, tokens[start : start + _CHUNK], logits=False)
-                output = self.forward(rows, features)
-                self.commit(sequence, range(len(rows)))
-                if features.last:
-                    last.append(output.features)
-                for layer in layers:
-                    layers[layer].append(output.layer_features[layer])
-        except InvalidInput:
-            self.truncate(sequence, before)  # all of the call or nothing
-            raise
-        return ForwardOutput(
-            logits=np.empty((0, self.info.vocab_size), np.float32),
-            features=np.concatenate(last) if features.last else None,
-            layer_features={layer: np.concatenate(parts) for layer, parts in layers.items()},
-        )
+        return prefill_in_chunks(self, sequence, tokens, features, _CHUNK)
 
     def forward(self, rows: Rows, features: FeatureRequest = NO_FEATURES) -> ForwardOutput:
         count, hidden = len(rows), self.info.hidden_size
