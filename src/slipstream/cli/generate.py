@@ -160,6 +160,8 @@ def generate(
     conversation = _conversation(engine, text, system=system, chat=chat)
 
     display = Display(color, speculating=speculation.k != 0 and speculation.drafter != "none")
+    if compare:  # what only the first passes of a process cost belongs to neither run
+        engine.generate(engine.encode(conversation)[:1], SamplingParams(max_tokens=4))
     cycles = Trace(engine.tokenizer) if trace else None
     stream = engine.stream(conversation, params, trace=cycles)
     if as_json:
