@@ -24,7 +24,7 @@ from workloads import Question, load
 from slipstream import Engine, EngineConfig, SamplingParams
 from slipstream.models.loader import locate
 
-EXACT_RULES = ("rejection", "block", "coupled", "recursive")
+EXACT_RULES = ("rejection", "block", "coupled", "recursive", "greedy_siblings")
 
 
 def against_plain(
