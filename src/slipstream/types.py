@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from slipstream.config import SamplingParams
 
@@ -110,6 +110,12 @@ class TopThenSampled:
 
 
 Receipt: TypeAlias = Sampled | Gumbel | PointMass | TopThenSampled
+
+ANY_RECEIPT: Final[frozenset[type[Receipt]]] = frozenset(
+    {Sampled, Gumbel, PointMass, TopThenSampled}
+)
+"""For rules that judge a draft however it was drawn."""
+
 DrawMethod: TypeAlias = Literal["sampled", "gumbel", "greedy", "top-then-sampled"]
 """How a rule wants children drawn; one word per receipt type, ``greedy`` gives PointMass."""
 

@@ -13,15 +13,12 @@ from array_api_compat import array_namespace
 
 from slipstream.sampling.noise import CycleNoise
 from slipstream.types import (
+    ANY_RECEIPT,
     ROOT,
     Draft,
     DrawMethod,
-    Gumbel,
     Origin,
-    PointMass,
     Receipt,
-    Sampled,
-    TopThenSampled,
     Verdict,
 )
 from slipstream.verification.base import TargetRows
@@ -37,9 +34,7 @@ class ArgmaxMatch:
     name: ClassVar[str] = "argmax_match"
     exact: ClassVar[bool] = False
     draw: ClassVar[DrawMethod] = "greedy"
-    receipts: ClassVar[frozenset[type[Receipt]]] = frozenset(
-        {Sampled, Gumbel, PointMass, TopThenSampled}
-    )
+    receipts: ClassVar[frozenset[type[Receipt]]] = ANY_RECEIPT
     trees: ClassVar[bool] = True
 
     def verify(self, draft: Draft, probs: TargetRows, noise: CycleNoise) -> Verdict:

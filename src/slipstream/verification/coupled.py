@@ -14,14 +14,11 @@ from typing import ClassVar
 
 from slipstream.sampling.noise import CycleNoise
 from slipstream.types import (
+    ANY_RECEIPT,
     ROOT,
     Draft,
     DrawMethod,
-    Gumbel,
-    PointMass,
     Receipt,
-    Sampled,
-    TopThenSampled,
     Verdict,
 )
 from slipstream.verification.base import TargetRows
@@ -37,9 +34,7 @@ class Coupled:
     name: ClassVar[str] = "coupled"
     exact: ClassVar[bool] = True
     draw: ClassVar[DrawMethod] = "gumbel"
-    receipts: ClassVar[frozenset[type[Receipt]]] = frozenset(
-        {Sampled, Gumbel, PointMass, TopThenSampled}
-    )
+    receipts: ClassVar[frozenset[type[Receipt]]] = ANY_RECEIPT
     trees: ClassVar[bool] = True
 
     def verify(self, draft: Draft, probs: TargetRows, noise: CycleNoise) -> Verdict:

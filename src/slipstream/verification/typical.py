@@ -17,16 +17,13 @@ from array_api_compat import array_namespace
 from slipstream.errors import InvalidInput
 from slipstream.sampling.noise import CycleNoise
 from slipstream.types import (
+    ANY_RECEIPT,
     ROOT,
     Array,
     Draft,
     DrawMethod,
-    Gumbel,
     Origin,
-    PointMass,
     Receipt,
-    Sampled,
-    TopThenSampled,
     Verdict,
 )
 from slipstream.verification.base import TargetRows
@@ -53,9 +50,7 @@ class Typical:
     name: ClassVar[str] = "typical"
     exact: ClassVar[bool] = False
     draw: ClassVar[DrawMethod] = "greedy"
-    receipts: ClassVar[frozenset[type[Receipt]]] = frozenset(
-        {Sampled, Gumbel, PointMass, TopThenSampled}
-    )
+    receipts: ClassVar[frozenset[type[Receipt]]] = ANY_RECEIPT
     trees: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
