@@ -160,22 +160,28 @@ class SpeculationConfig(_Config):
 
     Args:
         drafter: a registered name, optionally with an argument (``draft:PATH``); ``none`` is
-            plain decoding.
+            plain decoding, ``auto`` what was fastest for the target of those that need nothing
+            more.
         k: drafted depth, tokens per cycle; 0 is plain decoding through the same loop; ``auto``
             chooses it for every request and cycle, by expected tokens per second.
         nodes: most drafted tokens per cycle, in a tree if more than k; None leaves it to the
             drafter.
+        tree_width: most children of a node of a tree; None leaves it to the drafter.
         verify: name of the verification rule.
+        allow_other_target: use a trained drafter with a model that it wasn't trained for, where
+            sizes and tokens agree. That may be slower; the output is exact with any drafter.
 
     Raises:
-        InvalidInput: k neither ``auto`` nor in [0, 64], or nodes outside [0, 512]. Unknown names
-            are refused by their registries.
+        InvalidInput: k neither ``auto`` nor in [0, 64], nodes outside [0, 512], or tree_width
+            outside [1, 512]. Unknown names are refused by their registries.
     """
 
-    drafter: str = "prompt-lookup"
+    drafter: str = "auto"
     k: Depth = "auto"
     nodes: int | None = None
+    tree_width: int | None = None
     verify: str = "coupled"
+    allow_other_target: bool = False
 
     def __post_init__(self) -> None:
         if self.k != "auto":
@@ -185,6 +191,12 @@ class SpeculationConfig(_Config):
                 raise InvalidInput(f"k must be {valid}, not {self.k!r}")
         if self.nodes is not None:
             _whole("nodes", self.nodes, 0, MAX_NODES)
+        if self.tree_width is not None:
+            _whole("tree_width", self.tree_width, 1, MAX_NODES)
+        if not isinstance(self.allow_other_target, bool):
+            raise InvalidInput(
+                f"allow_other_target must be True or False, not {self.allow_other_target!r}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import re
@@ -14,8 +15,11 @@ import pytest
 
 from slipstream.cli.generate import DRAFTERS, RULES
 from slipstream.cli.main import main
+from slipstream.drafters.checkpoint import save_drafter
 from slipstream.drafters.registry import DRAFTERS as REGISTERED_DRAFTERS
+from slipstream.models.checkpoint import Checkpoint
 from slipstream.verification.registry import RULES as REGISTERED_RULES
+from tests.drafters.tiny_drafters import config_for, identity, random_tensors
 
 Generate = Callable[..., int]
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -47,7 +51,10 @@ def generate_json(generate: Generate, capsys: pytest.CaptureFixture[str]) -> Cal
 
 
 def test_the_help_names_every_drafter_and_every_rule() -> None:
-    assert set(re.findall(r"[a-z0-9-]+(?=:|,| or|$)", DRAFTERS)) == set(REGISTERED_DRAFTERS)
+    assert set(re.findall(r"[a-z0-9-]+(?=:|,| or|$)", DRAFTERS)) == {
+        "auto",
+        *REGISTERED_DRAFTERS,
+    }
     exact, _, lossy = RULES.partition("; LOSSY: ")
     for names, is_exact in ((exact, True), (lossy, False)):
         assert set(names.split(", ")) == {
@@ -346,3 +353,22 @@ def test_the_built_in_model_knows_paris(
 ) -> None:
     assert main(["generate", "Name the capital of France.", "--max-tokens", "8", "--json"]) == 0
     assert "Paris" in json.loads(capsys.readouterr().out)["text"]
+
+
+def test_a_drafter_of_another_model_is_refused_until_it_is_asked_for(
+    generate: Generate,
+    generate_json: Callable[..., Any],
+    capsys: pytest.CaptureFixture[str],
+    tiny_checkpoint: Checkpoint,
+    tmp_path: Path,
+) -> None:
+    trained_for = dataclasses.replace(identity(tiny_checkpoint), fingerprint="another")
+    config = dataclasses.replace(config_for(tiny_checkpoint, "eagle"), target=trained_for)
+    save_drafter(tmp_path, config, random_tensors(config))
+    options = ["--drafter", f"eagle2:{tmp_path}", "--k", "3", "--tree-width", "2"]
+    assert generate(PROMPT, *options) == 2
+    assert "--allow-other-target" in capsys.readouterr().err
+    speculative = generate_json(PROMPT, *options, "--allow-other-target")
+    assert speculative["stats"]["drafted"] > 0
+    plain = generate_json(PROMPT, "--drafter", "none")
+    assert speculative["token_ids"] == plain["token_ids"]

@@ -24,12 +24,14 @@ def test_it_says_what_a_drafter_is(
         "medusa",
         vocabulary=range(100),
         rank_accuracy=((0.5, 0.2), (0.25,)),
+        targets=("b0b1",),
     )
     assert main(["inspect", str(tmp_path / "d")]) == 0
     text = capsys.readouterr().out
     for words in (
         "medusa, 3 heads of width 48",
         f"{tiny_checkpoint.name}, fingerprint {tiny_checkpoint.fingerprint}",
+        "also for b0b1",
         "100 of 320 tokens",
         "recipe random",
         "Apache-2.0",

@@ -17,6 +17,7 @@ from slipstream.drafters.checkpoint import (
     CONFIG,
     VOCABULARY_MAP,
     WEIGHTS,
+    add_targets,
     describe,
     is_drafter,
     load_drafter,
@@ -136,6 +137,37 @@ def test_another_target_is_refused(
     other = dataclasses.replace(identity(tiny_checkpoint), **{field: value})
     with pytest.raises(error, match=reason):
         load_drafter(tmp_path, other)
+    if field != "fingerprint":  # the network can't run there, or speaks of other tokens
+        with pytest.raises(error, match=reason):
+            load_drafter(tmp_path, other, allow_other_target=True)
+
+
+def test_another_model_of_the_same_sizes_and_tokens_can_be_allowed(
+    tmp_path: Path, tiny_checkpoint: Checkpoint
+) -> None:
+    write_drafter(tmp_path, tiny_checkpoint, "eagle")
+    other = dataclasses.replace(identity(tiny_checkpoint), fingerprint="another")
+    with pytest.raises(UnsupportedModel, match=r"output stays exact.*--allow-other-target"):
+        load_drafter(tmp_path, other)
+    assert load_drafter(tmp_path, other, allow_other_target=True).config.architecture == "eagle"
+
+
+def test_a_checkpoint_can_name_further_models_that_it_drafts_for(
+    tmp_path: Path, tiny_checkpoint: Checkpoint
+) -> None:
+    write_drafter(tmp_path, tiny_checkpoint, "eagle", vocabulary=range(100))
+    before = load_drafter(tmp_path)
+    add_targets(tmp_path, ["quantised"])
+    add_targets(tmp_path, ["otherwise", "quantised"])
+    trained_for = identity(tiny_checkpoint)
+    for fingerprint in (trained_for.fingerprint, "quantised", "otherwise"):
+        loaded = load_drafter(tmp_path, dataclasses.replace(trained_for, fingerprint=fingerprint))
+    assert describe(tmp_path)["further_targets"] == ["quantised", "otherwise"]
+    for name in before.names():
+        np.testing.assert_array_equal(loaded.tensor(name), before.tensor(name))
+    np.testing.assert_array_equal(loaded.vocabulary, before.vocabulary)
+    with pytest.raises(UnsupportedModel, match="fingerprint third"):
+        load_drafter(tmp_path, dataclasses.replace(trained_for, fingerprint="third"))
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,10 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory, target: Checkpoint) ->
     return path
 
 
-def build(spec: str, target: Checkpoint, model: ReferenceModel) -> Drafter:
-    context = DrafterContext(target=model, tokenizer=target.tokenizer, config=EngineConfig())
+def build(spec: str, target: Checkpoint, model: ReferenceModel, **options: Any) -> Drafter:
+    context = DrafterContext(
+        target=model, tokenizer=target.tokenizer, config=EngineConfig(), **options
+    )
     return make_drafter(spec, context)
 
 
@@ -276,3 +278,17 @@ def test_a_checkpoint_of_another_kind_is_refused(
         build(f"eagle:{tmp_path}", target, model)
     with pytest.raises(InvalidInput, match="no drafter at"):
         build("eagle:nowhere", target, model)
+
+
+@pytest.mark.parametrize("spec", ["eagle:{}/eagle", "eagle2:{}/eagle", "medusa:{}/medusa"])
+def test_no_node_has_more_children_than_the_width_allows(
+    checkpoints: Path, target: Checkpoint, model: ReferenceModel, spec: str
+) -> None:
+    for width in (1, 2, 3):
+        drafter = build(spec.format(checkpoints), target, model, tree_width=width)
+        sequence = state(START)
+        drafter.begin(sequence, true_features(model, START))
+        [draft] = drafter.propose([sequence], [Budget(depth=3, nodes=12)], "gumbel")
+        drafter.end(sequence)
+        widest = max(len(draft.tree.children(node)) for node in range(ROOT, len(draft)))
+        assert widest == width

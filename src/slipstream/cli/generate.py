@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from slipstream.engine.prompts import Prompt
 
 # The registries would import numpy for the sake of a help text; a test compares.
-DRAFTERS = "prompt-lookup, draft:MODEL, medusa, eagle, eagle2, composite:A+B or none"
+DRAFTERS = "auto, prompt-lookup, draft:MODEL, medusa, eagle, eagle2, composite:A+B or none"
 RULES = "coupled, rejection, block, recursive, greedy_siblings; LOSSY: argmax_match, typical"
 
 _SAMPLING = SamplingParams()
@@ -61,6 +61,12 @@ def _option(name: str, default: Any, help: str, **more: Any) -> Callable[[Any], 
     callback=lambda _, __, value: _depth(value),
 )
 @click.option("--nodes", type=int, help="Most drafted tokens per cycle, as a tree if more than k.")
+@click.option("--tree-width", type=int, help="Most children of a node of a tree.")
+@click.option(
+    "--allow-other-target",
+    is_flag=True,
+    help="Use a trained drafter with a model it wasn't trained for: exact, maybe slow.",
+)
 @_option("--verify", _SPECULATION.verify, f"Verification rule: {RULES}.")
 @_option("--temperature", _SAMPLING.temperature, "0 is greedy.")
 @_option("--top-k", _SAMPLING.top_k, "Keep the k most likely tokens; 0 keeps all.")
@@ -105,6 +111,8 @@ def generate(
     drafter: str,
     k: Depth,
     nodes: int | None,
+    tree_width: int | None,
+    allow_other_target: bool,
     verify: str,
     weights: str,
     activations: str,
@@ -125,7 +133,14 @@ def generate(
     gained. Into a pipe goes the text alone.
     """
     params = _sampling_params(as_json=as_json, **sampling)
-    speculation = SpeculationConfig(drafter=drafter, k=k, nodes=nodes, verify=verify)
+    speculation = SpeculationConfig(
+        drafter=drafter,
+        k=k,
+        nodes=nodes,
+        tree_width=tree_width,
+        verify=verify,
+        allow_other_target=allow_other_target,
+    )
     place = EngineConfig(
         weights=weights, activations=activations, backend=backend, threads=threads, device=device
     )
@@ -146,8 +161,10 @@ def generate(
             drafter=speculation.drafter,
             k=speculation.k,
             nodes=speculation.nodes,
+            tree_width=speculation.tree_width,
             costs=costs,
             verify=speculation.verify,
+            allow_other_target=speculation.allow_other_target,
             config=place,
             progress=progress,
         )

@@ -28,6 +28,8 @@ def print_drafter(path: str, facts: dict[str, Any]) -> None:
         or "not stated",
         "licence": facts["license"] or "not stated",
     }
+    if facts["further_targets"]:
+        rows["drafts for"] += f"; also for {', '.join(facts['further_targets'])}"
     if facts["rank_accuracy"]:
         best = [f"{row[0]:.2f}" for row in facts["rank_accuracy"] if row]
         rows["accuracy"] = f"best token right at depth 1, 2, …: {', '.join(best)}"

@@ -27,7 +27,8 @@ import numpy.typing as npt
 
 from slipstream.drafters.checkpoint_config import DrafterConfig, TargetIdentity
 from slipstream.drafters.storage import store
-from slipstream.errors import CorruptModel, InvalidInput, UnsupportedModel, VocabularyMismatch
+from slipstream.drafters.target_check import check_target
+from slipstream.errors import CorruptModel, InvalidInput, UnsupportedModel
 from slipstream.models.checkpoint import StorageFormat, StoredTensor
 from slipstream.models.dequantize import BLOCK, dequantize
 from slipstream.models.layout import EMBEDDING, FINAL_NORM, tensor_shapes
@@ -76,8 +77,15 @@ class DrafterCheckpoint:
         return dequantize(self.tensors[name])
 
 
-def load_drafter(path: str | Path, target: TargetIdentity | None = None) -> DrafterCheckpoint:
+def load_drafter(
+    path: str | Path, target: TargetIdentity | None = None, *, allow_other_target: bool = False
+) -> DrafterCheckpoint:
     """Open a checkpoint and check it, against its target too where one is given.
+
+    Args:
+        path: the directory.
+        target: whom it shall draft for.
+        allow_other_target: see :func:`slipstream.drafters.target_check.check_target`.
 
     Raises:
         CorruptModel: a file is missing, truncated or damaged, or a tensor missing or misshapen.
@@ -88,7 +96,7 @@ def load_drafter(path: str | Path, target: TargetIdentity | None = None) -> Draf
     text = _read_text(path / CONFIG)
     config = DrafterConfig.from_json(text, source=str(path / CONFIG))
     if target is not None:
-        _check_target(path, config.target, target)
+        check_target(path, config, target, allow_other_target=allow_other_target)
     container = read_container(path / WEIGHTS)
     if container.metadata.get(_BINDING) != _digest(text):
         raise CorruptModel(f"{path}: {CONFIG} and {WEIGHTS} were not saved together")
@@ -157,6 +165,19 @@ def save_drafter(
         described.unlink(missing_ok=True)
 
 
+def add_targets(path: str | Path, fingerprints: Sequence[str]) -> None:
+    """Write into a checkpoint that it drafts for further models; raises as saving does."""
+    checkpoint = load_drafter(path)
+    config = checkpoint.config
+    targets = tuple(dict.fromkeys((*config.targets, *fingerprints)))
+    save_drafter(
+        path,
+        dataclasses.replace(config, targets=targets),
+        checkpoint.tensors,
+        checkpoint.vocabulary,
+    )
+
+
 def describe(path: str | Path) -> dict[str, Any]:
     """What a checkpoint is, as plain values for a person or JSON; raises as loading does."""
     checkpoint = load_drafter(path)
@@ -169,6 +190,7 @@ def describe(path: str | Path) -> dict[str, Any]:
         "architecture": config.architecture,
         "target": config.target.name,
         "target_fingerprint": config.target.fingerprint,
+        "further_targets": list(config.targets),
         "tokenizer_fingerprint": config.target.tokenizer_fingerprint,
         "hidden_size": config.target.hidden_size,
         "layers": 0 if config.layers is None else config.layers.num_layers,
@@ -228,20 +250,6 @@ def _check_shapes(
         if shape != expected:
             raise CorruptModel(
                 f"{path}: tensor {name!r} has shape {shape}, the configuration says {expected}"
-            )
-
-
-def _check_target(path: Path, trained: TargetIdentity, target: TargetIdentity) -> None:
-    if trained.tokenizer_fingerprint != target.tokenizer_fingerprint:
-        raise VocabularyMismatch(
-            f"{path} was trained for {trained.name!r} with tokenizer "
-            f"{trained.tokenizer_fingerprint}; {target.name!r} has {target.tokenizer_fingerprint}"
-        )
-    for field in ("hidden_size", "vocab_size", "fingerprint"):
-        if getattr(trained, field) != getattr(target, field):
-            raise UnsupportedModel(
-                f"{path} was trained for {trained.name!r} ({field} {getattr(trained, field)}); "
-                f"the target is {target.name!r} ({field} {getattr(target, field)})"
             )
 
 

@@ -97,7 +97,9 @@ class DrafterConfig:
 
     Args:
         architecture: ``draft`` a small decoder, ``medusa`` heads, ``eagle`` a feature drafter.
-        target: whom it drafts for.
+        target: whom it was trained for, and drafts for.
+        targets: fingerprints of further models that it drafts for: the same model quantised
+            otherwise, or from another file.
         layers: shape of its blocks; None for ``medusa``.
         heads: Medusa heads; head i predicts the token i + 2 places on. 0 otherwise.
         feature_layers: target blocks whose outputs it reads beside the last feature; none yet.
@@ -110,6 +112,7 @@ class DrafterConfig:
 
     architecture: Architecture
     target: TargetIdentity
+    targets: tuple[str, ...] = ()
     layers: LayerShape | None = None
     heads: int = 0
     feature_layers: tuple[int, ...] = ()
@@ -140,6 +143,10 @@ class DrafterConfig:
         for depth, row in enumerate(self.rank_accuracy):
             if any(not 0.0 <= rate <= 1.0 for rate in row):
                 raise UnsupportedModel(f"rank_accuracy[{depth}] must hold numbers in [0, 1]")
+
+    def drafts_for(self, target: TargetIdentity) -> bool:
+        """Whether it says of itself that it was made for this very model."""
+        return target.fingerprint in (self.target.fingerprint, *self.targets)
 
     def to_json(self) -> str:
         """The text of ``config.json``."""

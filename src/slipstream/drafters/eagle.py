@@ -38,7 +38,7 @@ _CHUNK: Final = 256
 """Most rows that one sequence feeds in a pass: bounds the memory of a long prompt."""
 
 DEFAULT_WIDTH: Final = 8
-"""Nodes that EAGLE-2 expands per level, and children drawn for each."""
+"""Nodes that EAGLE-2 expands per level, and children drawn for each, unless told otherwise."""
 
 GrowthFactory = Callable[[TreeBuilder, Budget], Growth]
 
@@ -232,10 +232,11 @@ def load_eagle(spec: str, context: DrafterContext) -> Eagle:
             :func:`slipstream.drafters.learned.load_learned`.
     """
     learned = load_learned(spec, "eagle", context)
-    accuracy = learned.checkpoint.config.rank_accuracy
+    accuracy, width = learned.checkpoint.config.rank_accuracy, context.tree_width
 
     def static(builder: TreeBuilder, budget: Budget) -> Growth:
-        return StaticGrowth(builder, best_shape(accuracy, budget.nodes, budget.depth))
+        shape = best_shape(accuracy, budget.nodes, budget.depth, max_width=width)
+        return StaticGrowth(builder, shape)
 
     return Eagle("eagle", EagleNetwork(*learned), static)
 
@@ -243,6 +244,5 @@ def load_eagle(spec: str, context: DrafterContext) -> Eagle:
 def load_eagle2(spec: str, context: DrafterContext) -> Eagle:
     """The same network with EAGLE-2's dynamic trees; see :func:`load_eagle`."""
     network = EagleNetwork(*load_learned(spec, "eagle", context))
-    return Eagle(
-        "eagle2", network, lambda builder, budget: dynamic_growth(builder, budget, DEFAULT_WIDTH)
-    )
+    width = context.tree_width or DEFAULT_WIDTH
+    return Eagle("eagle2", network, lambda builder, budget: dynamic_growth(builder, budget, width))

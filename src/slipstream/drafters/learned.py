@@ -41,7 +41,9 @@ def load_learned(spec: str, architecture: Architecture, context: DrafterContext)
         Unsupported: the target's backend doesn't lend its weights.
     """
     target = TargetIdentity.of(context.target.info, context.tokenizer)
-    checkpoint = load_drafter(_locate(spec, architecture, target), target)
+    checkpoint = load_drafter(
+        _locate(spec, architecture, target), target, allow_other_target=context.allow_other_target
+    )
     found = checkpoint.config.architecture
     if found != architecture:
         raise UnsupportedModel(
@@ -72,17 +74,23 @@ def shipped_drafters() -> dict[str, Path]:
     return {f"{path.parent.name}/{path.name}": path for path in found}
 
 
+def shipped_for(target: TargetIdentity) -> dict[str, DrafterConfig]:
+    """Those of :func:`shipped_drafters` that were made for a model, by name."""
+    found = {}
+    for name, path in shipped_drafters().items():
+        text = (path / CONFIG).read_text(encoding="utf-8")
+        config = DrafterConfig.from_json(text, source=str(path / CONFIG))
+        if config.drafts_for(target):
+            found[name] = config
+    return found
+
+
 def _locate(spec: str, architecture: Architecture, target: TargetIdentity) -> Path:
     shipped = shipped_drafters()
     if not spec:
-        for path in shipped.values():
-            text = (path / CONFIG).read_text(encoding="utf-8")
-            config = DrafterConfig.from_json(text, source=str(path / CONFIG))
-            if (config.architecture, config.target.fingerprint) == (
-                architecture,
-                target.fingerprint,
-            ):
-                return path
+        for name, config in shipped_for(target).items():
+            if config.architecture == architecture:
+                return shipped[name]
         raise InvalidInput(
             f"no {architecture} drafter ships for {target.name!r} (fingerprint "
             f"{target.fingerprint}); make one with `slipstream train {architecture}` and give its "

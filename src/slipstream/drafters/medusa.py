@@ -34,6 +34,7 @@ class Medusa:
         network: the heads.
         accuracy: by head, then rank; chooses the tree for a budget. Empty for a typical one.
         shape: a fixed tree; budgets only prune it, then. None chooses by ``accuracy``.
+        width: most children of a node in a chosen tree; None leaves it open.
     """
 
     name = "medusa"
@@ -45,10 +46,12 @@ class Medusa:
         network: MedusaNetwork,
         accuracy: Sequence[Sequence[float]] = (),
         shape: Shape | None = None,
+        width: int | None = None,
     ) -> None:
         self._network = network
         self._accuracy = accuracy
         self._shape = shape
+        self._width = width
         self._feature: dict[int, Array] = {}
 
     def begin(self, sequence: SequenceState, features: ForwardOutput | None) -> None:
@@ -99,7 +102,7 @@ class Medusa:
             return Shape.chain(min(budget.nodes, depth))
         if self._shape is not None:
             return self._shape.pruned(budget.nodes, depth)
-        return best_shape(self._accuracy, budget.nodes, depth)
+        return best_shape(self._accuracy, budget.nodes, depth, max_width=self._width)
 
 
 def load_medusa(spec: str, context: DrafterContext) -> Medusa:
@@ -110,4 +113,5 @@ def load_medusa(spec: str, context: DrafterContext) -> Medusa:
             :func:`slipstream.drafters.learned.load_learned`.
     """
     learned = load_learned(spec, "medusa", context)
-    return Medusa(MedusaNetwork(*learned), learned.checkpoint.config.rank_accuracy)
+    accuracy = learned.checkpoint.config.rank_accuracy
+    return Medusa(MedusaNetwork(*learned), accuracy, width=context.tree_width)

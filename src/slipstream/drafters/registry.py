@@ -2,7 +2,7 @@
 
 A specification is a registered name, followed after a colon by an argument where the drafter takes
 one. Adding a drafter is one file, one line here and one test file. Nothing is loaded before it is
-asked for.
+asked for. ``auto`` is no drafter of its own but a choice among them, made by the target.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from slipstream.config import EngineConfig
 from slipstream.drafters.base import Drafter
 from slipstream.drafters.composite import load_composite
+from slipstream.drafters.default import AUTO, default_spec
 from slipstream.drafters.draft_model import load_draft_model
 from slipstream.drafters.eagle import load_eagle, load_eagle2
 from slipstream.drafters.medusa import load_medusa
@@ -35,11 +36,15 @@ class DrafterContext:
         target: the model it will draft for.
         tokenizer: the target's.
         config: where and how models run.
+        tree_width: most children of a node; None is what the drafter thinks best.
+        allow_other_target: let a checkpoint draft for a model that it wasn't made for.
     """
 
     target: TargetModel
     tokenizer: Tokenizer
     config: EngineConfig
+    tree_width: int | None = None
+    allow_other_target: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,9 +86,11 @@ def parse_spec(spec: str, drafters: Mapping[str, Registration] = DRAFTERS) -> tu
         UnknownName: no such drafter; lists the known ones.
         InvalidInput: an argument is missing, or given to a drafter that takes none.
     """
+    if spec == AUTO:
+        return AUTO, ""
     name, colon, argument = spec.partition(":")
     if name not in drafters:
-        raise UnknownName("drafter", name, (entry.usage for entry in drafters.values()))
+        raise UnknownName("drafter", name, (AUTO, *(entry.usage for entry in drafters.values())))
     entry = drafters[name]
     if entry.argument == "none" and colon:
         raise InvalidInput(f"drafter {name!r} takes no argument, got {spec!r}")
@@ -101,4 +108,6 @@ def make_drafter(
         UnknownName, InvalidInput: see :func:`parse_spec`; or whatever its model raises on loading.
     """
     name, argument = parse_spec(spec, drafters)
+    if name == AUTO:
+        name, argument = parse_spec(default_spec(context), drafters)
     return drafters[name].build(argument, context)

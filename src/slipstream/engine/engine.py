@@ -42,14 +42,16 @@ class Engine:
         model: a built-in name, a local directory, a hub id, a ``.gguf`` file; a loaded Hugging
             Face model (with ``tokenizer``); or any :class:`TargetModel` (with ``tokenizer``).
         tokenizer: of a model that was passed in loaded; a transformers tokenizer or ours.
-        drafter: a registered name such as ``prompt-lookup``, ``draft:PATH``, ``none``; or a
-            :class:`Drafter`.
+        drafter: a registered name such as ``prompt-lookup``, ``draft:PATH``, ``none``; ``auto``
+            for the target's default; or a :class:`Drafter`.
         k: drafted depth, tokens per cycle; ``auto`` chooses it for every request and cycle by
             expected tokens per second (:mod:`slipstream.engine.adaptive`).
         nodes: most drafted tokens per cycle; more than k allows trees. None leaves it to the
             drafter: 12 where it drafts trees, else k.
+        tree_width: most children of a node of a tree; None leaves it to the drafter.
         costs: measured costs for ``auto`` to start from, as ``slipstream tune`` writes them.
         verify: the verification rule's name.
+        allow_other_target: use a trained drafter with a model that it wasn't trained for.
         config: backend, precision, threads, batch size.
         progress: called with (what, done, total) while a model loads.
 
@@ -77,11 +79,13 @@ class Engine:
         model: str | Path | TargetModel | Any,
         *,
         tokenizer: Tokenizer | Any | None = None,
-        drafter: str | Drafter = "prompt-lookup",
+        drafter: str | Drafter = "auto",
         k: Depth = "auto",
         nodes: int | None = None,
+        tree_width: int | None = None,
         costs: CostTable | None = None,
         verify: str = "coupled",
+        allow_other_target: bool = False,
         config: EngineConfig | None = None,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> None:
@@ -91,7 +95,14 @@ class Engine:
         ):
             raise InvalidInput(f"a drafter is a registered name or a Drafter, not {drafter!r}")
         named = drafter if isinstance(drafter, str) else drafter.name
-        self.speculation = SpeculationConfig(drafter=named, k=k, nodes=nodes, verify=verify)
+        self.speculation = SpeculationConfig(
+            drafter=named,
+            k=k,
+            nodes=nodes,
+            tree_width=tree_width,
+            verify=verify,
+            allow_other_target=allow_other_target,
+        )
         self.rule = get_rule(verify)
         if isinstance(drafter, str):
             parse_spec(drafter)  # a typo should not cost the loading of a model
@@ -100,7 +111,11 @@ class Engine:
         self.tokenizer = loaded.tokenizer
         if isinstance(drafter, str):
             context = DrafterContext(
-                target=self.model, tokenizer=self.tokenizer, config=self.config
+                target=self.model,
+                tokenizer=self.tokenizer,
+                config=self.config,
+                tree_width=tree_width,
+                allow_other_target=allow_other_target,
             )
             drafter = make_drafter(drafter, context)
         self.drafter = drafter
