@@ -89,3 +89,48 @@ def test_an_empty_prompt_file_is_one_line(
 def test_all_drafters_are_those_that_need_no_argument() -> None:
     assert {"prompt-lookup", "medusa", "eagle2"} <= set(available())
     assert not {"none", "draft", "composite"} & set(available())
+
+
+def test_what_generate_traces_profile_reads(
+    tiny_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "--backend",
+        "reference",
+        "--raw",
+        "--max-tokens",
+        "8",
+        "--k",
+        "3",
+        "--logprobs",
+        "20",
+        "--ignore-eos",
+    ]
+    for prompt in ("abc abc abc", "one two one two"):
+        where = ["--model", str(tiny_model_dir), prompt]
+        assert main(["generate", "--trace", "--json", *words, *where]) == 0
+    traces = tmp_path / "traces.jsonl"
+    traces.write_text(capsys.readouterr().out)
+    output = tmp_path / "out"
+    assert main(["profile", "--trace", str(traces), "--output", str(output)]) == 0
+    printed = capsys.readouterr().out
+    assert "prompt-lookup, coupled: 2 prompts, 16 tokens" in printed and "note:" not in printed
+    values = json.loads((output / "profile.json").read_text())
+    assert values["traces"][0]["acceptance"]["tokens"] == 16
+    assert (output / "report.html").read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--prompts"], "is a recorded trace: profile --trace FILE reads it"),
+        (["--limit", "3", "--trace"], "--limit doesn't go with --trace"),
+    ],
+)
+def test_a_trace_in_the_wrong_place_is_one_line(
+    tmp_path: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "trace.json"
+    trace.write_text('{"text": "x", "trace": []}')
+    assert main(["profile", *arguments, str(trace)]) == 2
+    assert words in capsys.readouterr().err

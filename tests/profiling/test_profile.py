@@ -15,10 +15,12 @@ from slipstream.engine.settings import read_settings
 from slipstream.errors import InvalidInput
 from slipstream.profiling.acceptance import Estimate
 from slipstream.profiling.engines import beside
+from slipstream.profiling.findings import Check, Profile
 from slipstream.profiling.measuring import measure
-from slipstream.profiling.profile import Check, Profile, check, profile
+from slipstream.profiling.page import html
+from slipstream.profiling.profile import check, profile
 from slipstream.profiling.prompts import LabelledPrompt
-from slipstream.profiling.report import advice, describe_check, html, spell, table
+from slipstream.profiling.report import advice, describe_check, spell, table
 from slipstream.profiling.tune import other_engines, reasons, settings_for
 from tests.profiling.conftest import Never
 

@@ -20,7 +20,7 @@ from slipstream.errors import InvalidInput
 
 if TYPE_CHECKING:
     from slipstream.engine.engine import Engine
-    from slipstream.profiling.profile import Profile
+    from slipstream.profiling.findings import Profile
     from slipstream.profiling.prompts import LabelledPrompt
 
 _PLACE = EngineConfig()
@@ -92,29 +92,76 @@ def measuring_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Which k to check, such as 1,2,4,auto. Default: the best predicted one and auto.",
 )
 @click.option(
+    "--trace",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Measure nothing; tell the acceptance in recorded traces, one JSON a line, of "
+    "`slipstream generate --trace --json`.",
+)
+@click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
     help="Write report.html and profile.json into this directory.",
 )
-def profile(output: Path | None, check_k: str | None, **options: Any) -> None:
+def profile(output: Path | None, trace: Path | None, check_k: str | None, **options: Any) -> None:
     """Measure acceptance and cost on your prompts, predict the speedup, and check it.
 
     Every drafter writes answers to the prompts; cycles of every size are timed; from both follows
     the speedup at every k, with intervals over prompts. Then the best setting is run against plain
     decoding.
     """
+    if trace is not None:
+        _refuse_beside_trace()
+        traced(trace, output)
+        return
     found, _ = measured(check_k=check_k, **options)
     for line in findings(found):
         click.echo(line)
     if output is not None:
-        from slipstream.profiling.report import html
+        from slipstream.profiling.page import html
 
-        output.mkdir(parents=True, exist_ok=True)
-        (output / "report.html").write_text(html(found), encoding="utf-8")
-        values = {"slipstream": __version__, **found.as_dict()}
-        content = json.dumps(values, indent=2, allow_nan=False)
-        (output / "profile.json").write_text(content + "\n", encoding="utf-8")
-        click.echo(f"\nwritten: {output / 'report.html'}, {output / 'profile.json'}")
+        _write(output, html(found), found.as_dict())
+
+
+def traced(path: Path, output: Path | None) -> None:
+    """Print, and write if asked to, what recorded traces say of acceptance."""
+    from slipstream.profiling.report import in_short, positions
+    from slipstream.profiling.traces import read_traces
+
+    found = read_traces(path)
+    for run in found:
+        click.echo(f"{run.model}, {run.drafter}, {run.verify}: {in_short(run.overall)}")
+        for line in _aligned(positions(run)):
+            click.echo("  " + line)
+        if len(run.domains) > 1:
+            for domain, acceptance in run.domains.items():
+                click.echo(f"  {domain}: {in_short(acceptance)}")
+        for note in run.notes:
+            click.echo(f"  note: {note}")
+    if output is not None:
+        from slipstream.profiling.page import traces_html
+
+        _write(output, traces_html(found), {"traces": [run.as_dict() for run in found]})
+
+
+def _refuse_beside_trace() -> None:
+    """Options that would have no effect are refused, not dropped."""
+    context = click.get_current_context()
+    for option in context.command.params:
+        if option.name in ("trace", "output") or option.name is None:
+            continue
+        if context.get_parameter_source(option.name) is click.core.ParameterSource.COMMANDLINE:
+            raise InvalidInput(
+                f"{option.opts[0]} doesn't go with --trace, which reads what was recorded "
+                "and measures nothing"
+            )
+
+
+def _write(output: Path, page: str, figures: dict[str, Any]) -> None:
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "report.html").write_text(page, encoding="utf-8")
+    content = json.dumps({"slipstream": __version__, **figures}, indent=2, allow_nan=False)
+    (output / "profile.json").write_text(content + "\n", encoding="utf-8")
+    click.echo(f"\nwritten: {output / 'report.html'}, {output / 'profile.json'}")
 
 
 def measured(
@@ -179,13 +226,7 @@ def findings(found: Profile) -> list[str]:
     """The table, the advice and the check, as lines."""
     from slipstream.profiling.report import advice, describe_check, table
 
-    rows = table(found)
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    lines.append("")
+    lines = [*_aligned(table(found)), ""]
     lines += [advice(entry) for entry in found.drafters]
     lines += [f"left out: {name}: {why}" for name, why in found.left_out.items()]
     if found.checks:
@@ -193,6 +234,14 @@ def findings(found: Profile) -> list[str]:
         lines += ["", f"checked, {first.drafter} at T = {first.temperature:g}:"]
         lines += ["  " + describe_check(check) for check in found.checks]
     return lines
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
 
 
 def _numbers(words: str) -> list[float]:

@@ -49,7 +49,7 @@ class Acceptance:
         tokens_per_cycle: acceptance length tau.
         failure_clustering: P(first token rejected | so it was in the cycle before) over P(first
             token rejected); 1 if failures were independent.
-        entropy: the target's, in nats.
+        entropy: the target's, in nats, by prompts of which it is known.
     """
 
     prompts: int
@@ -125,7 +125,8 @@ def summarise(records: Sequence[PromptRecord]) -> Acceptance:
                 again_P[p] += failed
             before = failed
     tokens_P = np.array([float(record.tokens) for record in records])
-    entropy_P = np.array([record.entropy * record.tokens for record in records])
+    entropy_P = np.array([record.entropy for record in records])
+    told_P = np.where(np.isnan(entropy_P), 0.0, tokens_P)
     return Acceptance(
         prompts=len(records),
         tokens=int(tokens_P.sum()),
@@ -137,7 +138,7 @@ def summarise(records: Sequence[PromptRecord]) -> Acceptance:
         marginal=tuple(ratio(accepted_PK[:, i], drafted_PK[:, i]) for i in range(depth)),
         tokens_per_cycle=ratio(tokens_P, cycles_P),
         failure_clustering=_clustering(again_P, followed_P, failures_P, firsts_P),
-        entropy=ratio(entropy_P, tokens_P),
+        entropy=ratio(np.nan_to_num(entropy_P) * told_P, told_P),
     )
 
 

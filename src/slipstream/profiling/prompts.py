@@ -1,9 +1,9 @@
 """Prompts to profile with: chats, request logs or plain text, each with the domain it belongs to.
 
-Reads JSON lines (or a JSON list) whose objects have ``prompt``, ``messages`` or ``turns`` (of which
-the first counts), also inside ``body`` or ``request`` as in logs of OpenAI requests; and plain
-text, prompts separated by blank lines. The domain is ``domain``, ``category``, ``task`` or
-``label``.
+Reads JSON lines (or a JSON list, or one object) whose objects have ``prompt``, ``messages`` or
+``turns`` (of which the first counts), also inside ``body`` or ``request`` as in logs of OpenAI
+requests; and plain text, prompts separated by blank lines. The domain is ``domain``, ``category``,
+``task`` or ``label``.
 Knows no model. A few prompts of every kind come with the package, for those who have none.
 """
 
@@ -42,14 +42,23 @@ def read_prompts(path: Path) -> list[LabelledPrompt]:
         InvalidInput: no prompt in it, or a line that can't be read; says which and what is valid.
         OSError: it can't be opened.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"{path} is not UTF-8 text (byte {error.start})") from None
-    prompts = _parse(text, str(path))
+    prompts = _parse(read_text(path), str(path))
     if not prompts:
         raise InvalidInput(f"{path} holds no prompt")
     return prompts
+
+
+def read_text(path: Path) -> str:
+    """A file's text.
+
+    Raises:
+        InvalidInput: it isn't UTF-8.
+        OSError: it can't be opened.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{path} is not UTF-8 text (byte {error.start})") from None
 
 
 def default_prompts() -> list[LabelledPrompt]:
@@ -71,27 +80,40 @@ def spread_over_domains(prompts: Iterable[LabelledPrompt], limit: int) -> list[L
 def _parse(text: str, where: str) -> list[LabelledPrompt]:
     stripped = text.lstrip()
     if where.endswith((".jsonl", ".json")) or stripped.startswith(("{", "[")):
-        return _parse_json(text, where)
+        return [_labelled(place, entry) for place, entry in json_entries(text, where)]
     paragraphs = "\n".join(line.rstrip() for line in text.splitlines()).split("\n\n")
     return [LabelledPrompt(p.strip(), "all") for p in paragraphs if p.strip()]
 
 
-def _parse_json(text: str, where: str) -> list[LabelledPrompt]:
-    if text.lstrip().startswith("["):
-        try:
-            entries = [(f"{where}, entry {i}", v) for i, v in enumerate(json.loads(text), start=1)]
-        except ValueError as error:
+def json_entries(text: str, where: str) -> list[tuple[str, Any]]:
+    """Values of JSON lines, of a JSON list or of one JSON object, each with its place for people.
+
+    Raises:
+        InvalidInput: it isn't JSON; says which line.
+    """
+    try:
+        whole = json.loads(text)
+    except ValueError as error:
+        if text.lstrip().startswith("["):
             raise InvalidInput(f"{where} is not JSON: {error}") from None
     else:
-        entries = []
-        for number, line in enumerate(text.splitlines(), start=1):
-            if not line.strip():
-                continue
-            try:
-                entries.append((f"{where}, line {number}", json.loads(line)))
-            except ValueError as error:
-                raise InvalidInput(f"{where}, line {number} is not JSON: {error}") from None
-    return [_labelled(place, entry) for place, entry in entries]
+        if isinstance(whole, list):
+            return [(f"{where}, entry {i}", value) for i, value in enumerate(whole, start=1)]
+        return [(where, whole)]
+    entries = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            entries.append((f"{where}, line {number}", json.loads(line)))
+        except ValueError as error:
+            raise InvalidInput(f"{where}, line {number} is not JSON: {error}") from None
+    return entries
+
+
+def domain_of(*entries: Mapping[str, Any]) -> str:
+    """The first label that the entries have, else ``all``."""
+    return next((str(e[d]) for e in entries for d in DOMAINS if e.get(d)), "all")
 
 
 def _labelled(place: str, entry: Any) -> LabelledPrompt:
@@ -100,7 +122,7 @@ def _labelled(place: str, entry: Any) -> LabelledPrompt:
     if not isinstance(entry, Mapping):
         raise InvalidInput(f"{place} is neither an object nor a string")
     inner = next((entry[w] for w in WRAPPERS if isinstance(entry.get(w), Mapping)), entry)
-    domain = next((str(e[d]) for e in (entry, inner) for d in DOMAINS if e.get(d)), "all")
+    domain = domain_of(entry, inner)
     for name in CONTENTS:
         value = inner.get(name)
         if name == "prompt" and isinstance(value, str) and value:
@@ -110,6 +132,8 @@ def _labelled(place: str, entry: Any) -> LabelledPrompt:
                 return LabelledPrompt(value[0], domain)
             if name == "messages" and all(isinstance(m, Mapping) for m in value):
                 return LabelledPrompt(_up_to_the_user(value), domain)
+    if "trace" in entry:
+        raise InvalidInput(f"{place} is a recorded trace: profile --trace FILE reads it")
     raise InvalidInput(f"{place} has none of: {', '.join(CONTENTS)} (a text or a non-empty list)")
 
 

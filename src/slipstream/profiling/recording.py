@@ -52,8 +52,9 @@ class PromptRecord:
         domain: what kind of prompt it was.
         prompt_tokens: its length.
         tokens: tokens emitted.
-        entropy: the target's mean entropy per token in nats, before any processor, from its 20
-            likeliest tokens and the rest together: a lower bound, close where the rest is small.
+        entropy: the target's mean entropy per token in nats, before any processor, from its
+            likeliest tokens and the rest together: a lower bound, close where the rest is small;
+            NaN if unknown.
         cycles: what happened.
     """
 
@@ -119,7 +120,7 @@ def record(
             pass
         result = stream.result
         assert result.logprobs is not None
-        entropies = [_entropy([logprob for _, logprob in entry.top]) for entry in result.logprobs]
+        entropies = [entropy([logprob for _, logprob in entry.top]) for entry in result.logprobs]
         records.append(
             PromptRecord(
                 domain=labelled.domain,
@@ -139,7 +140,8 @@ def encode(engine: Engine, labelled: LabelledPrompt) -> list[int]:
     return engine.encode(labelled.prompt, chat=engine.tokenizer.has_chat_template)
 
 
-def _entropy(logprobs: Sequence[float]) -> float:
+def entropy(logprobs: Sequence[float]) -> float:
+    """Nats, from the likeliest tokens' log-probabilities; whatever is left counts as one token."""
     rest = 1 - math.fsum(math.exp(logprob) for logprob in logprobs)
-    entropy = -math.fsum(logprob * math.exp(logprob) for logprob in logprobs)
-    return entropy - (rest * math.log(rest) if rest > 1e-9 else 0.0)
+    known = -math.fsum(logprob * math.exp(logprob) for logprob in logprobs)
+    return known - (rest * math.log(rest) if rest > 1e-9 else 0.0)

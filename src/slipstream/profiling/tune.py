@@ -13,7 +13,7 @@ from typing import Any
 
 from slipstream.config import EngineConfig, SpeculationConfig
 from slipstream.engine.settings import Settings
-from slipstream.profiling.profile import DrafterProfile, Profile
+from slipstream.profiling.findings import DrafterProfile, Profile
 
 NOT_MEASURED = (
     "depth from Slipstream's measurement of acceptance; cost was measured here, not there: "
