@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from slipstream.profiling.engines import beside
 from slipstream.profiling.findings import Check, Profile
 from slipstream.profiling.measuring import measure
 from slipstream.profiling.page import html
+from slipstream.profiling.prediction import SpeedupCurve
 from slipstream.profiling.profile import check, profile
 from slipstream.profiling.prompts import LabelledPrompt
 from slipstream.profiling.report import advice, describe_check, spell, table
@@ -171,12 +173,32 @@ def test_a_file_that_holds_no_settings_is_refused(tmp_path: Path, content: str, 
 
 
 def test_other_engines_get_their_own_words(found: Profile) -> None:
-    curve = found.best.curve
-    speedups = (Estimate(1.0, 1.0, 1.0), Estimate(1.2, 1.1, 1.3), Estimate(1.5, 1.2, 1.8))
-    object.__setattr__(curve, "speedups", speedups + curve.speedups[3:10] * 0)
+    paying(found)
     others = other_engines(found)
     assert others["vllm"]["speculative_config"]["method"] == "ngram"
     assert others["vllm"]["speculative_config"]["num_speculative_tokens"] == 2
     assert others["sglang"]["flags"][:2] == ["--speculative-algorithm", "NGRAM"]
-    assert others["llama.cpp"]["flags"][-2:] == ["--draft-max", "2"]
+    assert others["llama.cpp"]["flags"][-2:] == ["--spec-ngram-simple-size-m", "2"]
     assert all("verify with that engine" in engine["beware"] for engine in others.values())
+
+
+def test_a_draft_model_goes_along_and_a_trained_head_does_not(found: Profile) -> None:
+    paying(found)
+    found.drafters = [replace(found.best, drafter="draft:small.gguf")]
+    others = other_engines(found)
+    assert others["vllm"]["speculative_config"]["model"] == "small.gguf"
+    assert "small.gguf" in others["sglang"]["flags"]
+    draft = ["--spec-draft-model", "small.gguf", "--spec-draft-n-max", "2"]
+    assert others["llama.cpp"]["flags"] == ["--spec-type", "draft-simple", *draft]
+    found.drafters = [replace(found.best, drafter="eagle2:ours.safetensors")]
+    others = other_engines(found)
+    assert "ours" not in json.dumps({name: others[name] for name in ("vllm", "sglang")})
+    assert others["llama.cpp"] == {"why": "it has nothing like eagle2:ours.safetensors"}
+
+
+def paying(found: Profile) -> None:
+    """Let k = 2 be the best."""
+    values = (Estimate(1.0, 1.0, 1.0), Estimate(1.2, 1.1, 1.3), Estimate(1.5, 1.2, 1.8))
+    found.drafters = [
+        replace(found.best, curve=SpeedupCurve(tokens=(1.0, 1.5, 1.9), speedups=values))
+    ]

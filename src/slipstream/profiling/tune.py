@@ -3,7 +3,8 @@
 Other engines draft from their own code on their own kernels: a depth that is right here is where to
 begin there, no more, so each of their settings comes with the figures that led to it and says so.
 Flags are those of vLLM's ``--speculative-config``, SGLang's ``--speculative-*`` and llama.cpp's
-``--spec-*`` and ``--draft-*``.
+``--spec-*``; ``docs/tuning.md`` says which versions took them. A trained head is a file of its own
+format in every engine, so where one is needed there is a placeholder, not our checkpoint's path.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any
 from slipstream.config import EngineConfig, SpeculationConfig
 from slipstream.engine.settings import Settings
 from slipstream.profiling.findings import DrafterProfile, Profile
+
+A_HEAD = "PATH-OF-ITS-OWN-{}-CHECKPOINT"
 
 NOT_MEASURED = (
     "depth from Slipstream's measurement of acceptance; cost was measured here, not there: "
@@ -77,9 +80,9 @@ def _vllm(kind: str, path: str, k: int) -> dict[str, Any] | None:
     elif kind == "draft":
         config = {"method": "draft_model", "model": path}
     elif kind in ("eagle", "eagle2"):
-        config = {"method": "eagle", "model": path or "PATH-OF-AN-EAGLE-HEAD"}
+        config = {"method": "eagle", "model": A_HEAD.format("EAGLE")}
     elif kind == "medusa":
-        config = {"method": "medusa", "model": path or "PATH-OF-MEDUSA-HEADS"}
+        config = {"method": "medusa", "model": A_HEAD.format("MEDUSA")}
     else:
         return None
     config["num_speculative_tokens"] = k
@@ -89,14 +92,17 @@ def _vllm(kind: str, path: str, k: int) -> dict[str, Any] | None:
 def _sglang(kind: str, path: str, k: int) -> list[str] | None:
     if kind == "prompt-lookup":
         return ["--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", str(k + 1)]
-    algorithm = {"draft": "STANDALONE", "eagle": "EAGLE", "eagle2": "EAGLE"}.get(kind)
-    if algorithm is None:
+    if kind == "draft":
+        algorithm = "STANDALONE"
+    elif kind in ("eagle", "eagle2"):
+        algorithm, path = "EAGLE", A_HEAD.format("EAGLE")
+    else:
         return None
     return [
         "--speculative-algorithm",
         algorithm,
         "--speculative-draft-model-path",
-        path or "PATH-OF-AN-EAGLE-HEAD",
+        path,
         "--speculative-num-steps",
         str(k),
         "--speculative-eagle-topk",
@@ -108,9 +114,12 @@ def _sglang(kind: str, path: str, k: int) -> list[str] | None:
 
 def _llama_cpp(kind: str, path: str, k: int) -> list[str] | None:
     if kind == "prompt-lookup":
-        return ["--spec-type", "ngram-simple", "--draft-max", str(k)]
+        # It matches n-grams of one length; ours are of 1 to 4 tokens, the longest that match.
+        lengths = ["--spec-ngram-simple-size-n", "3", "--spec-ngram-simple-size-m", str(k)]
+        return ["--spec-type", "ngram-simple", *lengths]
     if kind == "draft":
-        return ["--model-draft", path, "--draft-max", str(k), "--draft-min", "1"]
+        draft = ["--spec-draft-model", path, "--spec-draft-n-max", str(k)]
+        return ["--spec-type", "draft-simple", *draft]
     return None
 
 
