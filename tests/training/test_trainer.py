@@ -22,9 +22,10 @@ from slipstream.drafters.checkpoint import load_drafter
 from slipstream.errors import CorruptModel, InvalidInput, NumericalError, SlipstreamError
 from slipstream.training import run_record, training_state
 from slipstream.training.corpus import Corpus
-from slipstream.training.distillation import Objective
+from slipstream.training.distillation import Distillation, Objective
+from slipstream.training.evaluation import evaluate
 from slipstream.training.manifest import open_data
-from slipstream.training.recipes import describe, make_network
+from slipstream.training.recipes import describe, make_network, start_from
 from slipstream.training.target import FrozenTarget
 from slipstream.training.trainer import Trainer, TrainerSettings
 
@@ -61,7 +62,7 @@ def make_trainer(easy_data: Path, easy_target: FrozenTarget, tmp_path: Path) -> 
 RECIPES: dict[str, tuple[Objective, float, int, float]] = {
     "draft": (Objective(feature_weight=0.0), 3e-3, 20_000, 0.3),
     "medusa": (Objective(depths=2, feature_weight=0.0), 1e-2, 40_000, 0.06),
-    "eagle": (Objective(depths=2, noise=0.02, feature_weight=0.1), 3e-3, 20_000, 0.2),
+    "eagle": (Objective(depths=2, noise=0.02, feature_weight=0.1), 2e-2, 20_000, 0.2),
 }
 """Objective, learning rate, tokens, and the least acceptance they must come to."""
 
@@ -101,6 +102,50 @@ def test_a_trimmed_vocabulary_travels_with_the_drafter(
     checkpoint = load_drafter(trainer.output, easy_target.identity)
     assert checkpoint.vocabulary is not None
     assert checkpoint.vocabulary.tolist() == list(range(1, 300, 3))
+
+
+def test_what_is_measured_is_what_is_saved(
+    make_trainer: MakeTrainer, easy_target: FrozenTarget
+) -> None:
+    """The figures are those of the rounded weights in the file, not of those under training."""
+    trainer = make_trainer("draft", 1500, objective=Objective(feature_weight=0.0))
+    trainer.run()
+    saved = load_drafter(trainer.output, easy_target.identity)
+    assert "q8_0" in {saved.stored(name).format for name in saved.names()}
+    best = max(run_record.read_curve(trainer.output), key=lambda e: e["acceptance_length"])
+    start_from(trainer.network, trainer.output, easy_target)
+    distillation = Distillation(trainer.network, easy_target, trainer.objective, None)
+    held_out = trainer.corpus.held_out(trainer.settings.held_out_tokens)
+    found = evaluate(distillation, held_out, trainer.settings.depths).as_dict()
+    assert list(found["greedy"]) == best["greedy"]
+    assert list(found["alpha"]) == pytest.approx(best["alpha"], rel=1e-6)
+
+
+def test_a_run_can_start_from_an_earlier_drafter(
+    make_trainer: MakeTrainer, easy_target: FrozenTarget, tmp_path: Path
+) -> None:
+    first = make_trainer("draft", 1000)
+    first.run()
+    network = make_network("draft", easy_target, first.corpus, layers=(1,))
+    start_from(network, first.output, easy_target)
+    saved = load_drafter(first.output)
+    for name, value in network.state_dict().items():
+        assert torch.equal(value, torch.from_numpy(saved.tensor(name).copy())), name
+    other = make_network("draft", easy_target, first.corpus, layers=(0, 1))
+    with pytest.raises(InvalidInput, match="tensors are not those"):
+        start_from(other, first.output, easy_target)
+
+
+def test_the_first_share_of_a_run_may_train_one_depth_alone(
+    make_trainer: MakeTrainer,
+) -> None:
+    trainer = make_trainer("eagle", objective=Objective(depths=2, shallow=0.5))
+    distillation = Distillation(trainer.network, trainer.target, trainer.objective, None)
+    (batch, *_) = trainer.corpus.batches(0)
+    one = Distillation(trainer.network, trainer.target, Objective(depths=1), None)
+    early, late = (float(distillation(batch, 0, done)[1]["loss"]) for done in (0.4, 0.5))
+    assert early == float(one(batch, 0)[1]["loss"])
+    assert late != early
 
 
 SCRIPT = """

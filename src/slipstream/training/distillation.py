@@ -34,6 +34,7 @@ class Objective:
         greedy_share: how much of p is moved to the target's best token.
         feature_weight: of the feature loss beside the token loss.
         depths: how many tokens deep predictions are made.
+        shallow: share of the run, at its beginning, in which depth 1 alone is trained.
         depth_decay: weight of each depth relative to the one before.
         noise: standard deviation added to features, relative to their own.
         positions: most positions per depth and row that the token loss looks at; 0 is all.
@@ -44,6 +45,7 @@ class Objective:
     greedy_share: float = 0.3
     feature_weight: float = 0.1
     depths: int = 1
+    shallow: float = 0.0
     depth_decay: float = 0.8
     noise: float = 0.0
     positions: int = 0
@@ -63,6 +65,27 @@ class Candidates:
     columns: Tensor
     log_weights: Tensor
     place: Tensor
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The target at the sampled positions, the same for every depth.
+
+    Args:
+        candidates: the tokens looked at.
+        rows: (C, H) the head's, of those.
+        p: (P, C) the target's probabilities.
+        mixed: (P, C) what is trained towards, see :func:`toward_greedy`.
+    """
+
+    candidates: Candidates
+    rows: Tensor
+    p: Tensor
+    mixed: Tensor
+
+    def accepted(self, log_q: Tensor) -> Tensor:
+        """Mean alpha of a drafter's (P, C) log q."""
+        return alpha(log_q, self.p, self.candidates.log_weights).sum() / max(1, len(log_q))
 
 
 class Distillation(nn.Module):  # type: ignore[misc]
@@ -95,11 +118,14 @@ class Distillation(nn.Module):  # type: ignore[misc]
         self.head = (target.head if vocabulary is None else target.head[ids]).to(device)
         self.ids, self.column = ids.to(device), column.to(device)
 
-    def forward(self, batch: Batch, seed: int) -> tuple[Tensor, dict[str, Tensor]]:
+    def forward(
+        self, batch: Batch, seed: int, done: float = 1.0
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss of a batch, and what to report: ``loss``, ``feature_loss``, ``alpha``.
 
         Args:
             seed: of noise and samples; the same seed gives the same loss.
+            done: share of the run that lies behind.
         """
         objective = self.objective
         draw = torch.Generator(batch.tokens.device).manual_seed(seed)
@@ -107,21 +133,20 @@ class Distillation(nn.Module):  # type: ignore[misc]
         if objective.noise:
             scale = objective.noise * _spread(batch.features)
             noise = scale * torch.randn(batch.features.shape, generator=draw, device=scale.device)
-        predictions = self.network(batch, self.embedding, objective.depths, noise)
+        depths = objective.depths if done >= objective.shallow else 1
+        predictions = self.network(batch, self.embedding, depths, noise)
 
-        picked = [
-            _sample(batch.judged(depth), objective.positions, draw)
-            for depth in range(1, len(predictions) + 1)
-        ]
-        candidates = self._candidates(batch.top_ids[torch.stack(picked).any(0)], draw)
+        at = _sample(batch.judged(len(predictions)), objective.positions, draw)
+        wanted = self._wanted(batch, at, draw)
         total = torch.zeros((), device=batch.features.device)
         report: dict[str, Tensor] = {}
         weights = [objective.depth_decay**i for i in range(len(predictions))]
-        for depth, (predicted, at, weight) in enumerate(
-            zip(predictions, picked, weights, strict=True)
-        ):
-            token_loss, accepted = self._token_loss(batch, predicted, at, candidates)
-            loss = token_loss
+        for depth, (predicted, weight) in enumerate(zip(predictions, weights, strict=True)):
+            log_q = log_softmax(
+                (predicted[at] @ wanted.rows.T).float(), wanted.candidates.log_weights
+            )
+            losses = LOSSES[objective.loss](log_q, wanted.mixed, wanted.candidates.log_weights)
+            loss = losses.sum() / max(1, len(log_q))
             if objective.feature_weight:
                 distance = nn.functional.smooth_l1_loss(
                     predicted.float(), batch.features, reduction="none"
@@ -132,26 +157,19 @@ class Distillation(nn.Module):  # type: ignore[misc]
                     report["feature_loss"] = feature_loss.detach()
             total = total + loss * (weight / sum(weights))
             if depth == 0:
-                report["alpha"] = accepted
+                report["alpha"] = wanted.accepted(log_q.detach())
         report["loss"] = total.detach()
         return total, report
 
-    def _token_loss(
-        self, batch: Batch, predicted: Tensor, at: Tensor, candidates: Candidates
-    ) -> tuple[Tensor, Tensor]:
-        objective = self.objective
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def _wanted(self, batch: Batch, at: Tensor, draw: torch.Generator) -> Wanted:
+        """What the target says at (B, T) bool sampled positions."""
+        candidates = self._candidates(batch.top_ids[at], draw)
         rows = self.head[candidates.columns]
-        with torch.no_grad():
-            logits = batch.features[at] @ rows.T
-            p = (logits - batch.normalisers[at].unsqueeze(-1)).exp()
-            best = self.column[batch.top_ids[at][:, 0]]
-            best = torch.where(best < 0, best, candidates.place[best.clamp_min(0)])
-            wanted = toward_greedy(p, best, objective.greedy_share)
-        log_q = log_softmax((predicted[at] @ rows.T).float(), candidates.log_weights)
-        loss = LOSSES[objective.loss](log_q, wanted, candidates.log_weights)
-        with torch.no_grad():
-            accepted = alpha(log_q, p, candidates.log_weights).sum() / max(1, len(log_q))
-        return loss.sum() / max(1, len(log_q)), accepted
+        p = (batch.features[at] @ rows.T - batch.normalisers[at].unsqueeze(-1)).exp()
+        best = self.column[batch.top_ids[at][:, 0]]
+        best = torch.where(best < 0, best, candidates.place[best.clamp_min(0)])
+        return Wanted(candidates, rows, p, toward_greedy(p, best, self.objective.greedy_share))
 
     def _candidates(self, top_ids: Tensor, draw: torch.Generator) -> Candidates:
         size, device = len(self.head), self.head.device

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from slipstream.drafters.checkpoint_config import Architecture, LayerShape
 from slipstream.errors import InvalidInput
-from slipstream.models.checkpoint import LlamaConfig
 from slipstream.training.decoder import Decoder, causal_mask
 from slipstream.training.networks import Batch
 from slipstream.training.target import FrozenTarget
@@ -42,9 +41,9 @@ class DraftNetwork(nn.Module):  # type: ignore[misc]
         """Start from these blocks of the target, in this order, and its final norm.
 
         Raises:
-            InvalidInput: no such block, none at all, or no model of the Llama family.
+            InvalidInput: no such block, or none at all.
         """
-        config = llama_config(target)
+        config = target.config
         for layer in layers:
             if not 0 <= layer < config.num_layers:
                 raise InvalidInput(f"the target has no block {layer}; it has {config.num_layers}")
@@ -65,14 +64,3 @@ class DraftNetwork(nn.Module):  # type: ignore[misc]
         rotation = self.model.rotation(batch.positions)
         hidden, _ = self.model(x, rotation, causal_mask(batch.documents))
         return [hidden] * depths
-
-
-def llama_config(target: FrozenTarget) -> LlamaConfig:
-    """The target's configuration.
-
-    Raises:
-        InvalidInput: it isn't of the Llama family.
-    """
-    if target.config is None:
-        raise InvalidInput("only models of the Llama family lend their layers to a drafter")
-    return target.config

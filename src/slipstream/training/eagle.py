@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from slipstream.drafters.checkpoint_config import Architecture, LayerShape
 from slipstream.training.decoder import Decoder, KeysValues, rollout_mask
-from slipstream.training.draft_model import llama_config
 from slipstream.training.networks import Batch, shifted
 from slipstream.training.target import FrozenTarget
 
@@ -54,11 +53,8 @@ class EagleNetwork(nn.Module):  # type: ignore[misc]
         Args:
             batches: text for the fit.
             seed: of the blocks.
-
-        Raises:
-            InvalidInput: no model of the Llama family.
         """
-        config = llama_config(target)
+        config = target.config
         network = cls(LayerShape.of(config, num_layers=layers), config.hidden_size)
         draw = torch.Generator().manual_seed(seed)
         for name, parameter in network.model.named_parameters():

@@ -28,7 +28,7 @@ _TINY: Final = 1e-30
 
 def log_softmax(logits: Tensor, log_weights: Tensor) -> Tensor:
     """(..., C) log q of one token each, where a candidate stands for exp(log_weight) tokens."""
-    return logits - torch.logsumexp(logits + log_weights, dim=-1, keepdim=True)
+    return torch.log_softmax(logits + log_weights, dim=-1) - log_weights
 
 
 def alpha(log_q: Tensor, p: Tensor, log_weights: Tensor) -> Tensor:

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
+from pathlib import Path
 
+import torch
+
+from slipstream.drafters.checkpoint import load_drafter
 from slipstream.drafters.checkpoint_config import Architecture, DrafterConfig
 from slipstream.errors import InvalidInput
 from slipstream.training.corpus import Corpus
 from slipstream.training.distillation import Objective
-from slipstream.training.draft_model import DraftNetwork, llama_config
+from slipstream.training.draft_model import DraftNetwork
 from slipstream.training.eagle import EagleNetwork
 from slipstream.training.medusa import MedusaNetwork
 from slipstream.training.networks import Network
@@ -23,7 +27,7 @@ _FIT_BATCHES = 100
 
 def default_layers(target: FrozenTarget) -> tuple[int, ...]:
     """What a draft model starts from: the first three blocks, which read, and the last one."""
-    count = llama_config(target).num_layers
+    count = target.config.num_layers
     return tuple(sorted({*range(min(3, count)), count - 1}))
 
 
@@ -34,6 +38,7 @@ def make_network(
     *,
     layers: Sequence[int] = (),
     heads: int = 4,
+    blocks: int = 1,
     seed: int = 0,
 ) -> Network:
     """A network where its training begins.
@@ -41,10 +46,11 @@ def make_network(
     Args:
         layers: of a ``draft``, which blocks to start from; :func:`default_layers` if empty.
         heads: of a ``medusa``.
+        blocks: of an ``eagle``.
         seed: of what starts at random.
 
     Raises:
-        InvalidInput: layers the target hasn't got, or too few heads.
+        InvalidInput: layers the target hasn't got, or too few heads or blocks.
     """
     if architecture == "draft":
         return DraftNetwork.from_target(target, layers or default_layers(target))
@@ -52,7 +58,31 @@ def make_network(
         if heads < 1:
             raise InvalidInput(f"a medusa drafter needs at least one head, not {heads}")
         return MedusaNetwork(heads, target.identity.hidden_size)
-    return EagleNetwork.from_target(target, islice(corpus.batches(0), _FIT_BATCHES), seed=seed)
+    if blocks < 1:
+        raise InvalidInput(f"an eagle drafter needs at least one block, not {blocks}")
+    batches = islice(corpus.batches(0), _FIT_BATCHES)
+    return EagleNetwork.from_target(target, batches, layers=blocks, seed=seed)
+
+
+def start_from(network: Network, drafter: Path, target: FrozenTarget) -> None:
+    """Give a network the weights of a drafter that was trained before.
+
+    Raises:
+        CorruptModel, UnsupportedModel, VocabularyMismatch: damaged, or another target's.
+        InvalidInput: of another architecture or size.
+    """
+    found = load_drafter(drafter, target.identity)
+    shapes = {name: tuple(value.shape) for name, value in network.state_dict().items()}
+    if found.config.architecture != network.architecture or shapes != {
+        name: found.stored(name).shape for name in found.names()
+    }:
+        raise InvalidInput(
+            f"{drafter} is a drafter of architecture {found.config.architecture!r} whose tensors "
+            f"are not those of the {network.architecture!r} that is to be trained"
+        )
+    network.load_state_dict(
+        {name: torch.from_numpy(found.tensor(name).copy()) for name in found.names()}
+    )
 
 
 def default_objective(architecture: Architecture, *, heads: int = 4) -> Objective:

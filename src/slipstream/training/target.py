@@ -1,19 +1,16 @@
 """The frozen part of a drafter: the target's embedding and LM head, and layers to start from.
 
-Read from a checkpoint at rest (any source, de-quantised) or from a loaded Hugging Face model. H
-hidden, V vocabulary.
+Read from a checkpoint at rest, GGUF or Hugging Face, de-quantised. H hidden, V vocabulary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from slipstream.drafters.checkpoint_config import TargetIdentity
-from slipstream.errors import InvalidInput
 from slipstream.models.checkpoint import Checkpoint, LlamaConfig
 from slipstream.models.layout import EMBEDDING, FINAL_NORM, LM_HEAD
 
@@ -26,14 +23,14 @@ class FrozenTarget:
         identity: whom the drafter will belong to.
         embedding: (V, H) float32.
         head: (V, H) float32; the embedding itself if they are tied.
-        config: shape of its blocks; None if it isn't of the Llama family.
+        config: shape of its blocks.
         layer: the tensors of a block by name without prefix, or FINAL_NORM's with index -1.
     """
 
     identity: TargetIdentity
     embedding: torch.Tensor
     head: torch.Tensor
-    config: LlamaConfig | None
+    config: LlamaConfig
     layer: Callable[[int], Mapping[str, torch.Tensor]]
 
     @classmethod
@@ -61,25 +58,3 @@ class FrozenTarget:
             vocab_size=config.vocab_size,
         )
         return cls(identity, embedding, head, config, layer)
-
-    @classmethod
-    def from_hugging_face(cls, model: Any, identity: TargetIdentity) -> FrozenTarget:
-        """Of a loaded causal LM of any family; its blocks can't be taken over.
-
-        Raises:
-            InvalidInput: its LM head isn't a matrix on the feature.
-        """
-        head = model.get_output_embeddings()
-        if head is None or getattr(head, "bias", None) is not None:
-            raise InvalidInput("drafters share an LM head that is a matrix without a bias")
-
-        def layer(index: int) -> Mapping[str, torch.Tensor]:
-            raise InvalidInput("only models of the Llama family lend their layers to a drafter")
-
-        return cls(
-            identity,
-            model.get_input_embeddings().weight.detach().float(),
-            head.weight.detach().float(),
-            None,
-            layer,
-        )

@@ -1,4 +1,4 @@
-"""The training loop: AdamW, warm-up and cosine, clipping, measurements, checkpoints, early stop.
+"""The training loop: Muon or AdamW, a schedule, clipping, measurements, checkpoints, early stop.
 
 The same for all drafters: a :class:`Distillation` says what is minimised, this says how. Runs in
 one process or in many through accelerate (``torchrun``, ``accelerate launch``); every process reads
@@ -25,9 +25,10 @@ from slipstream.training import run_record, training_state
 from slipstream.training.corpus import Corpus
 from slipstream.training.distillation import Distillation, Objective
 from slipstream.training.evaluation import HeldOut, evaluate
+from slipstream.training.muon import Muon
 from slipstream.training.networks import Batch, Network
 from slipstream.training.target import FrozenTarget
-from slipstream.training.training_state import Progress
+from slipstream.training.training_state import Precision, Progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +40,13 @@ class TrainerSettings:
         learning_rate: at the end of the warm-up.
         warmup: share of the run until then.
         final_rate: share of the learning rate at the end of the cosine.
-        weight_decay: of AdamW, on matrices.
+        optimizer: ``muon`` or ``adamw``.
+        weight_decay: on matrices.
         clip: largest norm of the gradient.
         accumulate: batches per step.
         seed: of order, noise and samples.
         precision: ``f32``, ``bf16`` (autocast) or ``auto``: bf16 on a GPU.
+        store: format of the saved drafter's matrices; what is measured is always what is saved.
         evaluate_every: tokens between measurements.
         held_out_tokens: text measured on.
         depths: how deep is measured.
@@ -56,11 +59,13 @@ class TrainerSettings:
     learning_rate: float = 1e-3
     warmup: float = 0.02
     final_rate: float = 0.05
+    optimizer: Literal["muon", "adamw"] = "muon"
     weight_decay: float = 0.0
     clip: float = 1.0
     accumulate: int = 1
     seed: int = 0
     precision: Literal["auto", "f32", "bf16"] = "auto"
+    store: Precision = "q8_0"
     evaluate_every: int = 250_000
     held_out_tokens: int = 20_000
     depths: int = 4
@@ -133,7 +138,11 @@ class Trainer:
         distillation = Distillation(
             self.network, self.target, self.objective, self.vocabulary, accelerator.device
         )
-        optimizer = torch.optim.AdamW(self._parameters(), betas=(0.9, 0.95))
+        optimizer: Any = (
+            Muon(self._parameters())
+            if settings.optimizer == "muon"
+            else torch.optim.AdamW(self._parameters(), betas=(0.9, 0.95))
+        )
         progress = self._resume(optimizer)
         model, optimizer = accelerator.prepare(distillation, optimizer)
         if accelerator.is_main_process:
@@ -216,7 +225,8 @@ class Trainer:
         for number, batch in enumerate(mine):
             seed = _step_seed(settings.seed, progress.step, number, accelerator.process_index)
             with accelerator.autocast():
-                loss, report = model(batch.to(accelerator.device), seed)
+                done = progress.tokens / settings.tokens
+                loss, report = model(batch.to(accelerator.device), seed, done)
             accelerator.backward(loss / len(mine))
             total += float(report["loss"]) / len(mine)
         norm = accelerator.clip_grad_norm_(model.parameters(), settings.clip)
@@ -255,9 +265,8 @@ class Trainer:
         """Measure, write it down, and keep the drafter if it is the best so far."""
         if not held_out:
             return None
-        distillation.eval()
-        found: HeldOut = evaluate(distillation, held_out, self.settings.depths)
-        distillation.train()
+        with training_state.rounded(self.network, self.settings.store):
+            found: HeldOut = evaluate(distillation, held_out, self.settings.depths)
         entry: dict[str, Any] = {"step": progress.step, "tokens": progress.tokens}
         if progress.step:
             entry |= {"loss": loss, "learning_rate": rate}
@@ -266,7 +275,11 @@ class Trainer:
         if figure > progress.best:
             progress.best, progress.stale = figure, 0
             training_state.save_network(
-                self.output, self.network, self._described(progress, found), self.vocabulary
+                self.output,
+                self.network,
+                self._described(progress, found),
+                self.vocabulary,
+                self.settings.store,
             )
         else:
             progress.stale += 1
@@ -295,6 +308,7 @@ class Trainer:
             self._described(progress, None),
             self.vocabulary,
             self._identity(),
+            self.settings.store,
         )
 
     def _identity(self) -> dict[str, Any]:

@@ -11,9 +11,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +25,13 @@ from slipstream.drafters.checkpoint import save_drafter
 from slipstream.drafters.checkpoint_config import DrafterConfig
 from slipstream.drafters.storage import store
 from slipstream.errors import CorruptModel, SlipstreamError
+from slipstream.models.checkpoint import StoredTensor
+from slipstream.models.dequantize import BLOCK, dequantize
 from slipstream.training.networks import Network
 
 _STATE: Final = "state.pt"
 _NAME: Final = re.compile(r"step-(\d+)")
-Precision = Literal["f32", "bf16", "f16"]
+Precision: TypeAlias = Literal["f32", "bf16", "f16", "q8_0"]
 
 
 @dataclass
@@ -59,19 +63,41 @@ def save_network(
     vocabulary: npt.NDArray[np.int64] | None,
     precision: Precision = "bf16",
 ) -> None:
-    """Write the drafter itself; norms and biases stay float32.
+    """Write the drafter itself; see :func:`stored`.
 
     Raises:
         SlipstreamError: the disk is full or not writable.
     """
-    tensors = {
-        name: store(value.detach().float().cpu().numpy(), precision if value.ndim > 1 else "f32")
-        for name, value in network.state_dict().items()
-    }
+    tensors = {name: stored(value, precision) for name, value in network.state_dict().items()}
     try:
         save_drafter(directory, config, tensors, vocabulary)
     except OSError as error:
         raise SlipstreamError(f"{directory} can't be written: {error.strerror}") from None
+
+
+def stored(value: torch.Tensor, precision: Precision) -> StoredTensor:
+    """A parameter as a drafter's file holds it.
+
+    Norms and biases stay float32; matrices whose rows are no whole blocks of q8_0 become bf16.
+    """
+    if value.ndim < 2:
+        precision = "f32"
+    elif precision == "q8_0" and value.shape[1] % BLOCK:
+        precision = "bf16"
+    return store(value.detach().float().cpu().numpy(), precision)
+
+
+@contextmanager
+def rounded(network: Network, precision: Precision) -> Iterator[None]:
+    """Within, the network has the weights that a file of this precision would give back."""
+    exact = {name: value.clone() for name, value in network.state_dict().items()}
+    network.load_state_dict(
+        {name: torch.from_numpy(dequantize(stored(v, precision))) for name, v in exact.items()}
+    )
+    try:
+        yield
+    finally:
+        network.load_state_dict(exact)
 
 
 def save_state(
@@ -82,6 +108,7 @@ def save_state(
     config: DrafterConfig,
     vocabulary: npt.NDArray[np.int64] | None,
     run: dict[str, Any],
+    precision: Precision = "bf16",
     *,
     keep: int = 2,
 ) -> Path:
@@ -103,7 +130,7 @@ def save_state(
     }
     try:
         partial.mkdir(parents=True, exist_ok=True)
-        save_network(partial, network, config, vocabulary)
+        save_network(partial, network, config, vocabulary, precision)
         with (partial / _STATE).open("wb") as file:
             torch.save(state, file)
             file.flush()
