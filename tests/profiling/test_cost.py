@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from slipstream import Engine
+from slipstream.drafters.base import Observation
 from slipstream.models.base import NO_FEATURES, FeatureRequest, ForwardOutput, Rows
 from slipstream.models.tokenizer import Tokenizer
 from slipstream.profiling.cost import (
@@ -19,6 +21,7 @@ from slipstream.profiling.cost import (
     measure_emission,
 )
 from slipstream.profiling.cost_cache import cost_file, load_costs, save_costs
+from slipstream.profiling.engines import beside
 from tests.engine.table_model import TableModel
 from tests.profiling.conftest import Oracle
 
@@ -113,3 +116,16 @@ def test_costs_are_kept_by_fingerprint(
     assert cost_file(priced, 120) == path != cost_file(priced, 300)
     path.write_text("damaged")
     assert load_costs(path) is None
+
+
+def test_a_stall_while_drafting_is_not_what_drafting_costs(priced: Engine) -> None:
+    class Stalling(Oracle):
+        calls = 0
+
+        def observe(self, observations: Sequence[Observation]) -> None:
+            self.calls += 1
+            priced.model.clock.now += 100.0 if self.calls == 3 else 1e-3
+
+    engine = beside(priced, drafter=Stalling(priced.model), k=4)
+    drafting = measure_drafting(engine, context=20, depths=(1,), tokens=12)
+    assert drafting.seconds[0] == pytest.approx(1e-3)

@@ -26,15 +26,18 @@ _STYLE = """
 @media(prefers-color-scheme:dark){:root{--fg:#e6e8ee;--bg:#14171d}}
 body{font:15px/1.5 system-ui,sans-serif;color:var(--fg);background:var(--bg);
 max-width:1000px;margin:2rem auto;padding:0 1rem}
-h1{font-size:1.6rem}h2{font-size:1.15rem;margin-top:2rem}
+h1{font-size:1.6rem}h2{font-size:1.15rem;margin-top:2rem}h3{font-size:.9rem;margin:0}
+ul{padding-left:1.2rem}
 table{border-collapse:collapse;display:block;overflow-x:auto}
 td,th{padding:.25rem .8rem .25rem 0;text-align:left;border-bottom:1px solid var(--soft);
 white-space:nowrap;font-variant-numeric:tabular-nums}
 .plots{display:flex;flex-wrap:wrap;gap:1rem}figure{margin:0;flex:1 1 420px;max-width:480px}
 svg{width:100%;height:auto}svg text{font-size:11px;fill:currentColor}
 .grid{stroke:var(--soft)}.mark{stroke:currentColor;stroke-dasharray:4 3;fill:none;opacity:.6}
-.legend span{margin-right:1em;font-size:12px}.legend i{display:inline-block;width:.8em;height:.8em;
-margin-right:.3em;border-radius:2px}.note{opacity:.75}
+.legend span{display:inline-block;margin-right:1em;font-size:12px}
+.legend i{display:inline-block;width:.8em;height:.8em;margin-right:.3em;border-radius:2px}
+.note{opacity:.75}
+@media(max-width:500px){svg text{font-size:14px}}
 """
 
 
@@ -54,7 +57,9 @@ def html(found: Profile) -> str:
         *_checks(found),
         "<h2>Speedup over k, predicted</h2>",
         '<div class="plots">',
-        line_plot([_speedups(e) for e in found.drafters], "k", "speedup", mark=1.0),
+        line_plot(
+            [_speedups(e) for e in found.drafters], "k", "speedup", title="all prompts", mark=1.0
+        ),
         *(_domains(entry) for entry in found.drafters if len(entry.domains) > 1),
         "</div><h2>Acceptance by position</h2>",
         '<div class="plots">',
@@ -142,7 +147,7 @@ def _domains(entry: DrafterProfile) -> str:
         Line(label=d, xs=range(len(c.speedups)), ys=[e.value for e in c.speedups])
         for d, c in entry.domain_curves.items()
     ]
-    return line_plot(lines, f"k ({_name(entry)})", "speedup", mark=1.0)
+    return line_plot(lines, "k", "speedup", title=_name(entry), mark=1.0)
 
 
 def _positions(name: str, overall: Acceptance) -> str:
@@ -161,8 +166,10 @@ def _positions(name: str, overall: Acceptance) -> str:
             line("conditional acceptance", overall.conditional),
             line("marginal acceptance", overall.marginal),
         ],
-        f"position ({name})",
+        "position",
         "acceptance",
+        title=name,
+        reach=1.0,
     )
 
 
@@ -202,7 +209,7 @@ def _cost(found: Profile) -> str:
         )
         for c in (found.cycles, *found.further)
     ]
-    return line_plot(lines, "rows", "ms")
+    return line_plot(lines, "rows of the pass", "ms")
 
 
 def _html_table(rows: list[list[str]]) -> str:

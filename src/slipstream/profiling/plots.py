@@ -83,18 +83,21 @@ def line_plot(
     x_label: str,
     y_label: str,
     *,
+    title: str = "",
     mark: float | None = None,
-    zero: bool = True,
+    reach: float | None = None,
 ) -> str:
-    """Lines with their bands.
+    """Lines with their bands, over a y axis that begins at 0.
 
     Args:
+        title: above the plot.
         mark: a height to mark with a dashed line.
-        zero: whether the y axis begins at 0.
+        reach: a height that the y axis reaches whatever the values are.
     """
     xs = [x for line in lines for x in line.xs]
     ys = [y for line in lines for y in (*line.ys, *line.highs, *line.lows)]
-    axes = _Axes(xs, ys if mark is None else [*ys, mark], x_label, y_label, zero=zero)
+    ys += [y for y in (mark, reach) if y is not None]
+    axes = _Axes(xs, ys, x_label, y_label, zero=True)
     parts = axes.frame()
     if mark is not None:
         y = axes.y(mark)
@@ -110,7 +113,9 @@ def line_plot(
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{colour}"/>' for x, y in points]
-    return _figure(parts, [line.label for line in lines])
+    return _figure(
+        parts, [line.label for line in lines], title or f"{y_label} over {x_label}", title
+    )
 
 
 def diagonal_plot(points: Sequence[tuple[str, float, float]], x_label: str, y_label: str) -> str:
@@ -126,16 +131,18 @@ def diagonal_plot(points: Sequence[tuple[str, float, float]], x_label: str, y_la
     for i, (_, x, y) in enumerate(points):
         colour = COLOURS[i % len(COLOURS)]
         parts.append(f'<circle cx="{axes.x(x):.1f}" cy="{axes.y(y):.1f}" r="5" fill="{colour}"/>')
-    return _figure(parts, [label for label, _, _ in points])
+    return _figure(parts, [label for label, _, _ in points], f"{y_label} over {x_label}")
 
 
-def _figure(parts: list[str], labels: Sequence[str]) -> str:
+def _figure(parts: list[str], labels: Sequence[str], spoken: str, title: str = "") -> str:
     legend = "".join(
         f'<span><i style="background:{COLOURS[i % len(COLOURS)]}"></i>{escape(label)}</span>'
         for i, label in enumerate(labels)
     )
-    svg = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{"".join(parts)}</svg>'
-    return f'<figure>{svg}<figcaption class="legend">{legend}</figcaption></figure>'
+    name = f'role="img" aria-label="{escape(spoken)}"'
+    svg = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" {name}>{"".join(parts)}</svg>'
+    head = f"<h3>{escape(title)}</h3>" if title else ""
+    return f'<figure>{head}{svg}<figcaption class="legend">{legend}</figcaption></figure>'
 
 
 def _band(axes: _Axes, line: Line, colour: str) -> list[str]:
@@ -159,8 +166,8 @@ def _widen(low: float, high: float) -> tuple[float, float]:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Round values inside a range, about five of them."""
-    raw = (high - low) / 5
+    """Round values inside a range, eight at most."""
+    raw = (high - low) / 8
     power = 10 ** math.floor(math.log10(raw))
     step = next(m * power for m in (1, 2, 5, 10) if m * power >= raw)
     first = math.ceil(low / step)
