@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -168,7 +167,7 @@ def test_near_the_end_of_its_context_it_drafts_less_and_then_nothing(
 
 
 def test_narrow_and_padded_vocabularies_meet_in_the_target_s_width(
-    context_model: Make, request_of: Make, logits_of: Logits
+    context_model: Make, request_of: Make
 ) -> None:
     for draft_width, width, common in [(12, 16, 12), (12, 10, 10), (12, 14, 9)]:
         drafter = DraftModel(context_model(draft_width), SharedVocabulary(common, width))
@@ -179,10 +178,6 @@ def test_narrow_and_padded_vocabularies_meet_in_the_target_s_width(
             assert isinstance(receipt, Sampled)
             assert receipt.probs.shape == (width,)
             assert not receipt.probs[common:].any()
-    logits_V = logits_of([1], 12)
-    aligned_V = SharedVocabulary(9, 14).align(logits_V)
-    assert aligned_V.dtype == np.float32
-    assert aligned_V.tolist() == [*logits_V[:9].tolist(), *[-math.inf] * 5]
 
 
 def test_a_token_that_it_cannot_read_ends_its_drafting(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -13,10 +14,12 @@ from slipstream.drafters.base import Budget
 from slipstream.drafters.dynamic_tree import LevelwiseGrowth, RerankedGrowth, dynamic_growth
 from slipstream.drafters.merge import merge
 from slipstream.drafters.ranking import slot_confidences, top
+from slipstream.drafters.shortlist import LIGHT, MOST, shortlist
 from slipstream.drafters.static_tree import Shape, StaticGrowth
 from slipstream.drafters.tree_builder import Growth, TreeBuilder
 from slipstream.drafters.trimmed_vocabulary import TrimmedVocabulary
 from slipstream.sampling.noise import Noise
+from slipstream.sampling.processors import process_logits
 from slipstream.sampling.race import race as shipped_race
 from slipstream.types import (
     ROOT,
@@ -173,7 +176,7 @@ def logits(size: int, seed: int = 0) -> np.ndarray:
 def test_a_trimmed_vocabulary_leaves_full_width_receipts(draw: DrawMethod, kind: type) -> None:
     ids = np.array([1, 2, 5, 7, 30, 39])
     builder = builder_of(draw, 40, ids)
-    builder.extend(ROOT, builder.candidates(ROOT, logits(6)), 3)
+    builder.extend(ROOT, builder.candidates(ROOT, logits(6), 3), 3)
     draft = builder.draft()
     receipt = draft.receipts[0]
     assert type(receipt) is kind and set(draft.tree.tokens) <= set(ids.tolist())
@@ -186,10 +189,10 @@ def test_a_trimmed_vocabulary_leaves_full_width_receipts(draw: DrawMethod, kind:
 def test_processors_see_the_nodes_own_prefix() -> None:
     builder = builder_of("greedy", banned_token_ids=(3,), frequency_penalty=50.0)
     row = np.array([1.0, 0.9, 0.8, 9.0, -5, -5, -5, -5], np.float32)
-    first = builder.extend(ROOT, builder.candidates(ROOT, row), 2)
+    first = builder.extend(ROOT, builder.candidates(ROOT, row, 2), 2)
     assert [builder.tokens[node] for node in first] == [0, 1]
     for node in first:
-        builder.extend(node, builder.candidates(node, row), 1)
+        builder.extend(node, builder.candidates(node, row, 1), 1)
     assert builder.prefix(2) == [0, 1] and builder.prefix(3) == [1, 0]
 
 
@@ -206,7 +209,7 @@ def test_at_temperature_0_children_are_the_most_likely_tokens_whatever_the_rule(
     for draw in ("sampled", "gumbel", "greedy", "top-then-sampled"):
         sequence = SequenceState(0, [0], 1, SamplingParams(), 1)
         builder = TreeBuilder(sequence, draw, TrimmedVocabulary(8))
-        builder.extend(ROOT, builder.candidates(ROOT, row), 3)
+        builder.extend(ROOT, builder.candidates(ROOT, row, 3), 3)
         assert builder.tokens == np.argsort(-row)[:3].tolist()
         assert builder.draft().receipts[0] == PointMass()
 
@@ -220,7 +223,7 @@ def test_coupled_children_are_the_race_of_their_depths_noise(
     width = 40 if ids is None else 14
     builder = builder_of("gumbel", 40, ids, **params)
     for node, row in [(ROOT, 0), (0, 1), (1, 2), (2, 3)]:
-        builder.extend(node, builder.candidates(node, logits(width, row)), 3)
+        builder.extend(node, builder.candidates(node, logits(width, row), 3), 3)
     draft = builder.draft()
     for node in (ROOT, 0, 1, 2):
         receipt = draft.receipt(node)
@@ -230,10 +233,74 @@ def test_coupled_children_are_the_race_of_their_depths_noise(
         assert children == shipped_race(receipt.probs, stream, 3)
 
 
+@pytest.mark.parametrize("ids", [None, np.arange(0, 6000, 3)], ids=["whole", "trimmed"])
+def test_nodes_grown_together_draw_what_each_would_draw_alone(ids: object) -> None:
+    """With q cut down to a shortlist, and receipts that state that very q."""
+    width = 6000 if ids is None else 2000
+    rows = [6 * logits(width, seed) for seed in range(4)]
+    together, alone = (builder_of("gumbel", 6000, ids) for _ in range(2))
+    for builder in (together, alone):
+        builder.extend(ROOT, builder.candidates(ROOT, rows[0], 3), 3)
+    qs = [together.candidates(node, rows[node + 1], 4) for node in range(3)]
+    together.extend_level(range(3), qs, [4, 2, 3])
+    for node, count in zip(range(3), [4, 2, 3], strict=True):
+        alone.extend(node, alone.candidates(node, rows[node + 1], count), count)
+    one, other = together.draft(), alone.draft()
+    assert one.tree == other.tree
+    np.testing.assert_allclose(together.logs, alone.logs, rtol=1e-6)
+    for mine, theirs in zip(one.receipts, other.receipts, strict=True):
+        assert type(mine) is type(theirs)
+        if isinstance(mine, Gumbel) and isinstance(theirs, Gumbel):
+            assert 0 < np.count_nonzero(mine.probs) < width
+            np.testing.assert_array_equal(mine.probs, theirs.probs)
+
+
+def test_a_shortlist_is_q_without_what_is_light() -> None:
+    ids = np.arange(2000)
+    probs = process_logits(6 * logits(2000), SamplingParams(temperature=1.0), [], [])
+    short = shortlist(probs, ids)
+    kept = probs >= LIGHT * probs.max()
+    assert short.ids.tolist() == np.flatnonzero(kept).tolist() and len(short.ids) < 300
+    np.testing.assert_allclose(short.probs, probs[kept] / probs[kept].sum(), rtol=1e-6)
+
+
+def test_a_flat_q_and_a_small_one_are_left_whole() -> None:
+    flat = process_logits(3 * logits(20000), SamplingParams(temperature=1.0), [], [])
+    assert flat[flat >= LIGHT * flat.max()].sum() < MOST
+    nothing = np.zeros(2000, np.float32)
+    small = process_logits(6 * logits(1000), SamplingParams(temperature=1.0), [], [])
+    for probs in (flat, nothing, small):
+        assert shortlist(probs, np.arange(len(probs))).probs is probs
+
+
+def test_a_static_greedy_tree_is_that_of_the_best_tokens() -> None:
+    """It is drawn without working out how likely they are."""
+    rows = [logits(3000, seed) for seed in range(3)]
+    builder = builder_of("greedy", 3000)
+    growth = StaticGrowth(builder, Shape.from_paths([[0], [1], [0, 0], [0, 1], [1, 0]]))
+    growth.grow([rows[0]])
+    growth.grow([rows[1], rows[2]])
+    first, second, third = (np.argsort(-row)[:2].tolist() for row in rows)
+    assert builder.tokens == [*first, *second, third[0]]
+    broken = StaticGrowth(builder_of("greedy", 3000), Shape.chain(2))
+    broken.grow([np.full(3000, np.nan, np.float32)])
+    assert len(broken.draft()) == 0
+
+
 def test_top_ranks_by_value_then_by_id() -> None:
     assert top(np.array([0.1, 0.3, 0.3, 0.0, 0.3]), 2) == [1, 2]
     assert top(np.array([0.1, 0.0, 0.9]), 3) == [2, 0]
     assert top(np.array([0.0, 0.0]), 1) == [] and top(np.array([1.0]), 0) == []
+    assert top(np.array([-2.0, -1.0, -math.inf]), 3, above=-math.inf) == [1, 0]
+
+
+@pytest.mark.parametrize("size", [1024, 1500, 16384])
+def test_among_many_values_the_top_is_that_of_a_sort(size: int) -> None:
+    rng = np.random.default_rng(size)
+    for values in (rng.random(size), np.round(rng.random(size), 2), np.arange(size) % 3 * 1.0):
+        order = np.lexsort((np.arange(size), -values))
+        for count in (1, 2, 8, 100):
+            assert top(values, count) == order[:count][values[order[:count]] > 0].tolist()
 
 
 def test_slots_are_valued_before_the_draw_and_never_above_their_node() -> None:

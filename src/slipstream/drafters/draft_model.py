@@ -5,38 +5,27 @@ committed text up to, at most, the newest token; what it lacks, because a whole 
 or cycles went by without one, is fed in the first pass of the next draft. Drafted tokens stay
 pending rows until the text has grown; then those that became part of it are committed.
 
-Knows no target: only how wide its vocabulary is. Promises: every token is drawn from the very array
-in its receipt, processed as the target's rows are, with the prefix that includes earlier drafts.
-V vocabulary.
+Drawing is :mod:`~slipstream.drafters.tree_builder`'s: a chain is a tree of width one.
+
+Knows no target: only which of its tokens it can propose. L rows that want logits, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from slipstream.drafters.base import Budget, Observation, Stateless
+from slipstream.drafters.static_tree import Shape, StaticGrowth
+from slipstream.drafters.tree_builder import TreeBuilder
+from slipstream.drafters.trimmed_vocabulary import TrimmedVocabulary
 from slipstream.drafters.vocabulary import SharedVocabulary, align_vocabulary
-from slipstream.errors import NumericalError, Unsupported
+from slipstream.errors import Unsupported
 from slipstream.models.base import ForwardOutput, Rows, TargetModel
-from slipstream.sampling.noise import CycleNoise, Noise
-from slipstream.sampling.processors import process_logits
-from slipstream.sampling.race import race
-from slipstream.types import (
-    Array,
-    Draft,
-    DrawMethod,
-    Gumbel,
-    PointMass,
-    Receipt,
-    Sampled,
-    SequenceState,
-    TopThenSampled,
-)
+from slipstream.types import Array, Draft, DrawMethod, SequenceState
 
 if TYPE_CHECKING:
     from slipstream.drafters.registry import DrafterContext
@@ -57,17 +46,9 @@ class _Cached:
 class _Chain:
     """A draft while it grows."""
 
-    sequence: SequenceState
     cached: _Cached
-    depth: int
-    noise: CycleNoise
+    growth: StaticGrowth
     unfed: list[int]
-    tokens: list[int] = field(default_factory=list)
-    receipts: list[Receipt] = field(default_factory=list)
-
-    @property
-    def growing(self) -> bool:
-        return len(self.tokens) < self.depth
 
     def rows(self) -> Rows:
         """The tokens that the model hasn't seen; logits for the last."""
@@ -79,20 +60,36 @@ class _Chain:
             wants_logits=np.arange(count) == count - 1,
         )
 
+    def grow(self, logits: Array) -> None:
+        """Take the (1, V) logits of these rows, which draws the next token, if there is one."""
+        self.cached.pending += self.unfed
+        self.growth.grow(logits)
+        self.unfed = self.growth.builder.tokens[-1:]
+
 
 class DraftModel(Stateless):
     """Drafts chains with a causal LM of the same vocabulary.
 
     Args:
         model: the draft model; it belongs to this drafter.
-        vocabulary: see :func:`slipstream.drafters.vocabulary.align_vocabulary`.
+        vocabulary: see :func:`slipstream.drafters.vocabulary.align_vocabulary`; or of ``logits``.
+        logits: (L, v) of a pass, as wide as ``vocabulary``; by default the model's own, cut.
     """
 
     name = "draft"
 
-    def __init__(self, model: TargetModel, vocabulary: SharedVocabulary) -> None:
+    def __init__(
+        self,
+        model: TargetModel,
+        vocabulary: SharedVocabulary | TrimmedVocabulary,
+        logits: Callable[[Rows], Array] | None = None,
+    ) -> None:
         self._model = model
+        if isinstance(vocabulary, SharedVocabulary):
+            common, vocabulary = vocabulary.common, vocabulary.proposable
+            logits = logits or (lambda rows: model.forward(rows).logits[:, :common])
         self._vocabulary = vocabulary
+        self._logits = logits or (lambda rows: model.forward(rows).logits)
         self._cached: dict[int, _Cached] = {}
 
     def propose(
@@ -100,20 +97,16 @@ class DraftModel(Stateless):
     ) -> list[Draft]:
         """A chain per sequence; shorter near the end of the draft model's context, then empty."""
         chains = [
-            self._start(sequence, budget)
+            self._start(sequence, budget, draw)
             for sequence, budget in zip(sequences, budgets, strict=True)
         ]
         growing = [chain for chain in chains if chain is not None]
         while growing:
-            logits_LV = self._model.forward(_joined([chain.rows() for chain in growing])).logits
-            for chain, logits_V in zip(growing, logits_LV, strict=True):
-                chain.cached.pending += chain.unfed
-                self._draw(chain, self._vocabulary.align(logits_V), draw)
-            growing = [chain for chain in growing if chain.growing]
-        return [
-            Draft() if chain is None else Draft.chain(chain.tokens, chain.receipts)
-            for chain in chains
-        ]
+            logits_LV = self._logits(_joined([chain.rows() for chain in growing]))
+            for row, chain in enumerate(growing):
+                chain.grow(logits_LV[row : row + 1])
+            growing = [chain for chain in growing if chain.growth.frontier]
+        return [Draft() if chain is None else chain.growth.draft() for chain in chains]
 
     def begin(self, sequence: SequenceState, features: ForwardOutput | None) -> None:
         """Forget what an earlier run of this request left; the prompt is read when needed."""
@@ -130,7 +123,7 @@ class DraftModel(Stateless):
         if (cached := self._cached.pop(sequence.uid, None)) is not None:
             self._model.close(cached.handle)
 
-    def _start(self, sequence: SequenceState, budget: Budget) -> _Chain | None:
+    def _start(self, sequence: SequenceState, budget: Budget, draw: DrawMethod) -> _Chain | None:
         # The last drafted token is never fed, so it may lie one past the draft model's context.
         room = self._model.info.max_context - sequence.length + 1
         depth = min(budget.depth, budget.nodes, room)
@@ -145,8 +138,8 @@ class DraftModel(Stateless):
         if len(missing) > _PREFILL_FROM:
             self._model.prefill(cached.handle, missing[:-1])
             missing = missing[-1:]
-        noise = Noise(sequence.seed).cycle(sequence.length)
-        return _Chain(sequence, cached, depth, noise, missing)
+        builder = TreeBuilder(sequence, draw, self._vocabulary)
+        return _Chain(cached, StaticGrowth(builder, Shape.chain(depth)), missing)
 
     def _settle(self, sequence: SequenceState) -> _Cached:
         """Commit the pending tokens that agree with the text, whoever wrote it, drop the others.
@@ -164,29 +157,6 @@ class DraftModel(Stateless):
         cached.pending.clear()
         return cached
 
-    def _draw(self, chain: _Chain, logits_V: Array, draw: DrawMethod) -> None:
-        """Add one token to a chain, or end it where the draft model has nothing to offer."""
-        sequence, offset = chain.sequence, len(chain.tokens)
-        try:
-            probs_V = process_logits(
-                logits_V,
-                sequence.params,
-                sequence.tokens[: sequence.prompt_length],
-                sequence.output + chain.tokens,
-            )
-        except NumericalError:  # NaN, or nothing allowed among the common tokens: draft no further
-            chain.depth = offset
-            return
-        if draw == "greedy":
-            token = int(array_namespace(probs_V).argmax(probs_V))
-        elif draw == "gumbel":
-            [token] = race(probs_V, chain.noise.pick(offset), 1)
-        else:
-            [token] = race(probs_V, chain.noise.draft(offset, offset), 1)  # row = depth in a chain
-        chain.tokens.append(token)
-        chain.receipts.append(_receipt(draw, probs_V))
-        chain.unfed = [token]
-
 
 def load_draft_model(spec: str, context: DrafterContext) -> DraftModel:
     """Load a draft model by name or path, as a target is loaded, or a distilled one of ours.
@@ -200,10 +170,7 @@ def load_draft_model(spec: str, context: DrafterContext) -> DraftModel:
     from slipstream.models.loader import load_model
 
     if (network := load_draft_network(spec, context)) is not None:
-        width = network.info.vocab_size
-        return DraftModel(
-            network, SharedVocabulary(min(context.tokenizer.vocab_size, width), width)
-        )
+        return DraftModel(network, network.vocabulary, network.trimmed_logits)
     # Receipts meet the target's rows in one computation: arrays of one kind, on one device.
     device = getattr(context.target, "device", None)
     config = context.config
@@ -222,16 +189,6 @@ def load_draft_model(spec: str, context: DrafterContext) -> DraftModel:
         loaded.target.info.vocab_size,
     )
     return DraftModel(loaded.target, vocabulary)
-
-
-def _receipt(draw: DrawMethod, probs_V: Array) -> Receipt:
-    if draw == "greedy":
-        return PointMass()
-    if draw == "gumbel":
-        return Gumbel(probs_V)
-    if draw == "sampled":
-        return Sampled(probs_V)
-    return TopThenSampled(probs_V)
 
 
 def _joined(parts: Sequence[Rows]) -> Rows:

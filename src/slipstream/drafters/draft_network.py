@@ -1,9 +1,9 @@
 """A distilled decoder over the target's embedding and head, as a model that can draft by itself.
 
 The ``draft`` architecture of our checkpoints: blocks of its own between the target's embedding and
-(possibly trimmed) LM head. To :class:`~slipstream.drafters.draft_model.DraftModel` it is a model
-like any other, with the target's vocabulary: what a trimmed head can't propose has logit minus
-infinity. R rows, L rows that want logits, H hidden, V target vocabulary.
+(possibly trimmed) LM head. It is a model like any other, with the target's vocabulary: what a
+trimmed head can't propose has logit minus infinity. Its drafter takes the logits before that.
+R rows, L rows that want logits, H hidden, v drafter vocabulary, V target vocabulary.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from slipstream.models.base import (
     ModelInfo,
     Rows,
 )
+from slipstream.types import Array
 
 _CHUNK: Final = 256
 """Rows per pass of a prefill."""
@@ -60,7 +61,7 @@ class DraftNetwork:
             final_norm=True,
         )
         self._head = shared.head(checkpoint.vocabulary)
-        self._vocabulary = TrimmedVocabulary(config.target.vocab_size, checkpoint.vocabulary)
+        self.vocabulary = TrimmedVocabulary(config.target.vocab_size, checkpoint.vocabulary)
         self.open = self._stack.open
         self.close = self._stack.close
         self.length = self._stack.length
@@ -86,6 +87,10 @@ class DraftNetwork:
     def forward(self, rows: Rows, features: FeatureRequest = NO_FEATURES) -> ForwardOutput:
         if features != NO_FEATURES:
             raise Unsupported("a draft network gives no features")
+        return ForwardOutput(logits=self.vocabulary.widen(self.trimmed_logits(rows)))
+
+    def trimmed_logits(self, rows: Rows) -> Array:
+        """The same pass, with (L, v) logits over the drafter's own vocabulary."""
         bad = (rows.tokens < 0) | (rows.tokens >= self.info.vocab_size)
         if bad.any():
             raise InvalidInput(
@@ -99,4 +104,4 @@ class DraftNetwork:
             )
         )
         wanted = hidden if rows.wants_logits is None else hidden[rows.wants_logits]
-        return ForwardOutput(logits=self._vocabulary.widen(self._head(wanted)))
+        return self._head(wanted)

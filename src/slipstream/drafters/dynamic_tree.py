@@ -51,10 +51,12 @@ class RerankedGrowth:
         self.frontier: Sequence[int] = [ROOT] if budget.depth and budget.nodes else []
 
     def grow(self, logits: Array) -> None:
-        new: list[int] = []
-        for row, node in enumerate(self.frontier):
-            q = self.builder.candidates(node, logits[row])
-            new += self.builder.extend(node, q, self._width)
+        qs = [
+            self.builder.candidates(node, logits[row], self._width)
+            for row, node in enumerate(self.frontier)
+        ]
+        children = self.builder.extend_level(self.frontier, qs, [self._width] * len(qs))
+        new = [child for siblings in children for child in siblings]
         self._levels -= 1
         if not self._levels:
             self.frontier = []
@@ -89,7 +91,10 @@ class LevelwiseGrowth:
 
     def grow(self, logits: Array) -> None:
         builder = self.builder
-        qs = [builder.candidates(node, logits[row]) for row, node in enumerate(self.frontier)]
+        qs = [
+            builder.candidates(node, logits[row], self._width)
+            for row, node in enumerate(self.frontier)
+        ]
         places: list[tuple[float, int, int]] = []
         for index, (node, q) in enumerate(zip(self.frontier, qs, strict=True)):
             chances = slot_confidences(q.probs, self._width, builder.draw)
@@ -101,10 +106,8 @@ class LevelwiseGrowth:
         for _, index, _ in sorted(places)[:share]:
             counts[index] += 1
 
-        new: list[int] = []
-        for node, q, count in zip(self.frontier, qs, counts, strict=True):
-            if count:
-                new += builder.extend(node, q, count)
+        children = builder.extend_level(self.frontier, qs, counts)
+        new = [child for siblings in children for child in siblings]
         self._left -= len(new)
         self._levels -= 1
         ranked = sorted(new, key=lambda node: (-builder.logs[node], node))

@@ -7,11 +7,16 @@ noise and no tree. V vocabulary.
 from __future__ import annotations
 
 import math
+from typing import Final
 
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, is_numpy_array
 
 from slipstream.sampling.selection import kth_largest
 from slipstream.types import Array, DrawMethod
+
+_BLOCK: Final = 64
+_MANY: Final = 1024
+"""From this many values on, blocks are compared before their members."""
 
 
 def slot_confidences(probs: Array, count: int, draw: DrawMethod) -> list[float]:
@@ -29,15 +34,24 @@ def slot_confidences(probs: Array, count: int, draw: DrawMethod) -> list[float]:
     return [*chosen, max(0.0, 1.0 - sum(chosen)) * peak]
 
 
-def top(values: Array, count: int) -> list[int]:
-    """Indices of the largest positive values, largest first, ties to the lowest index."""
+def top(values: Array, count: int, above: float = 0.0) -> list[int]:
+    """Indices of the largest values above a bound, largest first, ties to the lowest index."""
     if count <= 0:
         return []
     xp = array_namespace(values)
     if count == 1:
         indices = [int(xp.argmax(values))]
     else:
-        lowest = kth_largest(values, min(count, values.shape[0]))
-        indices = xp.nonzero((values >= lowest) & (values > 0.0))[0].tolist()
+        indices = xp.nonzero(values >= _bound(values, count))[0].tolist()
     ranked = sorted((-float(values[i]), i) for i in indices)
-    return [i for value, i in ranked[:count] if value < 0.0]
+    return [i for value, i in ranked[:count] if -value > above]
+
+
+def _bound(values: Array, count: int) -> Array:
+    """A number that at least ``count`` values reach, if there are so many, and few others do."""
+    size = values.shape[0]
+    if is_numpy_array(values) and size >= _MANY and count <= size // _BLOCK:
+        # As many blocks as are asked for have a member that reaches this.
+        whole = values[: size - size % _BLOCK].reshape(-1, _BLOCK)
+        return kth_largest(whole.max(axis=1), count)
+    return kth_largest(values, min(count, size))

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from slipstream.drafters.tree_builder import Candidates, TreeBuilder
+from slipstream.drafters.shortlist import Shortlist
+from slipstream.drafters.tree_builder import TreeBuilder
 from slipstream.errors import InvalidInput
 from slipstream.types import ROOT, Array, Draft
 
@@ -150,6 +151,7 @@ class StaticGrowth:
 
     def __init__(self, builder: TreeBuilder, shape: Shape) -> None:
         self.builder = builder
+        builder.ranked = False
         self._children: dict[int, list[int]] = {}
         for place, parent in enumerate(shape.parents):
             self._children.setdefault(parent, []).append(place)
@@ -157,15 +159,19 @@ class StaticGrowth:
         self.frontier: Sequence[int] = list(self._places)
 
     def grow(self, logits: Array) -> None:
+        counts = [len(self._children[place]) for place in self._places]
+        qs: list[Shortlist] = []
+        for row, node in enumerate(self.frontier):
+            again = row > 0 and logits[row] is logits[row - 1] and counts[row] <= counts[row - 1]
+            if not again or self.builder.prefix_matters:
+                qs.append(self.builder.candidates(node, logits[row], counts[row]))
+            else:
+                qs.append(qs[-1])
+        children = self.builder.extend_level(self.frontier, qs, counts)
         places: list[int] = []
         nodes: list[int] = []
-        q: Candidates | None = None
-        for row, (place, node) in enumerate(zip(self._places, self.frontier, strict=True)):
-            children = self._children[place]
-            if q is None or self.builder.prefix_matters or logits[row] is not logits[row - 1]:
-                q = self.builder.candidates(node, logits[row])
-            new = self.builder.extend(node, q, len(children))
-            for child, drawn in zip(children, new, strict=False):
+        for place, new in zip(self._places, children, strict=True):
+            for child, drawn in zip(self._children[place], new, strict=False):
                 if child in self._children:
                     places.append(child)
                     nodes.append(drawn)

