@@ -62,7 +62,7 @@ def make_trainer(easy_data: Path, easy_target: FrozenTarget, tmp_path: Path) -> 
 RECIPES: dict[str, tuple[Objective, float, int, float]] = {
     "draft": (Objective(feature_weight=0.0), 3e-3, 20_000, 0.3),
     "medusa": (Objective(depths=2, feature_weight=0.0), 1e-2, 40_000, 0.06),
-    "eagle": (Objective(depths=2, noise=0.02, feature_weight=0.1), 2e-2, 20_000, 0.2),
+    "eagle": (Objective(depths=2, noise=0.02, feature_weight=0.1), 3e-3, 20_000, 0.2),
 }
 """Objective, learning rate, tokens, and the least acceptance they must come to."""
 

@@ -88,9 +88,10 @@ def start_from(network: Network, drafter: Path, target: FrozenTarget) -> None:
 def default_objective(architecture: Architecture, *, heads: int = 4) -> Objective:
     """What each architecture minimises unless told otherwise."""
     if architecture == "eagle":
-        return Objective(depths=2, noise=0.05, feature_weight=0.2, positions=128, others=1024)
-    depths = heads if architecture == "medusa" else 1
-    return Objective(depths=depths, feature_weight=0.0, positions=192, others=1024)
+        return Objective(depths=3, shallow=0.5, noise=0.05, feature_weight=0.2, others=512)
+    if architecture == "medusa":  # the LM head costs more than its heads do
+        return Objective(depths=heads, feature_weight=0.0, positions=128, others=512)
+    return Objective(depths=1, feature_weight=0.0, others=512)
 
 
 def describe(network: Network, target: FrozenTarget, license: str) -> DrafterConfig:

@@ -1,4 +1,4 @@
-"""The training loop: Muon or AdamW, a schedule, clipping, measurements, checkpoints, early stop.
+"""The training loop: AdamW, warm-up and cosine, clipping, measurements, checkpoints, early stop.
 
 The same for all drafters: a :class:`Distillation` says what is minimised, this says how. Runs in
 one process or in many through accelerate (``torchrun``, ``accelerate launch``); every process reads
@@ -25,7 +25,6 @@ from slipstream.training import run_record, training_state
 from slipstream.training.corpus import Corpus
 from slipstream.training.distillation import Distillation, Objective
 from slipstream.training.evaluation import HeldOut, evaluate
-from slipstream.training.muon import Muon
 from slipstream.training.networks import Batch, Network
 from slipstream.training.target import FrozenTarget
 from slipstream.training.training_state import Precision, Progress
@@ -40,8 +39,7 @@ class TrainerSettings:
         learning_rate: at the end of the warm-up.
         warmup: share of the run until then.
         final_rate: share of the learning rate at the end of the cosine.
-        optimizer: ``muon`` or ``adamw``.
-        weight_decay: on matrices.
+        weight_decay: of AdamW, on matrices.
         clip: largest norm of the gradient.
         accumulate: batches per step.
         seed: of order, noise and samples.
@@ -59,7 +57,6 @@ class TrainerSettings:
     learning_rate: float = 1e-3
     warmup: float = 0.02
     final_rate: float = 0.05
-    optimizer: Literal["muon", "adamw"] = "muon"
     weight_decay: float = 0.0
     clip: float = 1.0
     accumulate: int = 1
@@ -138,11 +135,7 @@ class Trainer:
         distillation = Distillation(
             self.network, self.target, self.objective, self.vocabulary, accelerator.device
         )
-        optimizer: Any = (
-            Muon(self._parameters())
-            if settings.optimizer == "muon"
-            else torch.optim.AdamW(self._parameters(), betas=(0.9, 0.95))
-        )
+        optimizer: Any = torch.optim.AdamW(self._parameters(), betas=(0.9, 0.95))
         progress = self._resume(optimizer)
         model, optimizer = accelerator.prepare(distillation, optimizer)
         if accelerator.is_main_process:
