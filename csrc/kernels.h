@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "layout.h"
+#include "row_kernels.h"
 
 namespace slip {
 
@@ -71,10 +72,7 @@ struct Kernels {
   void (*swiglu)(const float* x, float* out, int64_t chunks);
   // Writes a key (transposed) or value of one slot; `base` is the page's keys or values of one head.
   void (*store_cache)(const float* x, uint8_t* base, int64_t slot, bool wide, bool value, int64_t n);
-  // The largest number; NaN if there is one.
-  float (*largest)(const float* x, int64_t n);
-  // out = exp((x - top) / temperature), 0 below the smallest normal numbers.
-  void (*exponentials)(const float* x, int64_t n, float top, float temperature, float* out);
+  RowKernels rows;
 };
 
 const Kernels& portable_kernels();

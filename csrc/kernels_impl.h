@@ -5,12 +5,13 @@
 #include "convert.h"
 #include "multiply.h"
 #include "pointwise.h"
+#include "rows.h"
 
 namespace SLIP_NS {
 
 static constexpr slip::Kernels table(const char* name) {
   return {name, kBf16Dot, multiply, convert, attend, rms_norm, rotate, add_into, scale_by, swiglu, store_cache,
-          largest, exponentials};
+          {maxima, maxima_double, exponentials, divide, overlap, excess, runners, runners_double}};
 }
 
 }  // namespace SLIP_NS

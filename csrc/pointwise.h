@@ -69,36 +69,4 @@ static void swiglu(const float* x, float* out, int64_t chunks) {
   }
 }
 
-static float largest(const float* x, int64_t n) {
-  int64_t i = 0;
-  F16 best = set1(n > 0 ? x[0] : 0.0f);
-  F16 poison = zero();  // NaN stays NaN here, which no maximum promises
-  for (; i + 16 <= n; i += 16) {
-    best = max(best, load(x + i));
-    poison = add(poison, mul(load(x + i), zero()));
-  }
-  float top = max_lanes(best), bad = sum_lanes(poison);
-  for (; i < n; ++i) {
-    top = x[i] > top ? x[i] : top;
-    bad += x[i] * 0.0f;
-  }
-  if (bad != 0.0f) {  // NaN or an infinity: look closely
-    for (int64_t j = 0; j < n; ++j) {
-      if (x[j] != x[j]) return x[j];
-    }
-  }
-  return top;
-}
-
-static void exponentials(const float* x, int64_t n, float top, float temperature, float* out) {
-  // The lanes' exp never falls below exp(-87.3), which is taken off so that masked tokens weigh 0.
-  const F16 t = set1(temperature), shift = set1(top), least = exp16(set1(-87.3f));
-  int64_t i = 0;
-  for (; i + 16 <= n; i += 16) store(out + i, sub(exp16(div(sub(load(x + i), shift), t)), least));
-  float line[16];
-  for (int64_t j = 0; j < 16; ++j) line[j] = i + j < n ? x[i + j] : top;
-  store(line, sub(exp16(div(sub(load(line), shift), t)), least));
-  for (int64_t j = 0; i + j < n; ++j) out[i + j] = line[j];
-}
-
 }  // namespace SLIP_NS

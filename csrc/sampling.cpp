@@ -9,6 +9,157 @@ namespace slip {
 namespace {
 
 constexpr double kScale = 1.0 / 4294967296.0;  // 2^-32
+constexpr double kColdest = 1e-20;             // as in processors.py
+
+struct Candidate {
+  float weight;
+  int64_t id;
+};
+
+bool ahead_of(const Candidate& a, const Candidate& b) {
+  return a.weight > b.weight || (a.weight == b.weight && a.id < b.id);
+}
+
+double sum_of(std::vector<Candidate>::const_iterator first, std::vector<Candidate>::const_iterator last) {
+  double sum = 0.0;
+  for (; first != last; ++first) sum += double(first->weight);
+  return sum;
+}
+
+// Calls visit(id) for the ids of the chunks that may hold somebody, ascending.
+template <class May, class Visit>
+void walk(int64_t size, May may, Visit visit) {
+  for (int64_t chunk = 0; chunk < chunks_of(size); ++chunk) {
+    if (!may(chunk)) continue;
+    const int64_t last = std::min(size, (chunk + 1) * kChunk);
+    for (int64_t id = chunk * kChunk; id < last; ++id) visit(id);
+  }
+}
+
+// One row on its way to a distribution.
+class Row {
+ public:
+  Row(const RowKernels& rows, const float* logits, int64_t size, float* out)
+      : rows_(rows), logits_(logits), size_(size), out_(out), peaks_(size_t(chunks_of(size))) {
+    top_ = rows.maxima(logits, size, peaks_.data());
+  }
+
+  float top() const { return top_; }
+
+  void one_hot() {
+    const auto peak = std::find(peaks_.begin(), peaks_.end(), top_);
+    const float* best = std::find(logits_ + (peak - peaks_.begin()) * kChunk, logits_ + size_, top_);
+    std::fill(out_, out_ + size_, 0.0f);
+    out_[best - logits_] = 1.0f;
+  }
+
+  void softmax(float temperature) {
+    const double total = rows_.exponentials(logits_, size_, top_, temperature, out_);
+    rows_.divide(out_, size_, float(total));
+  }
+
+  void filtered(float temperature, const Filters& filters) {
+    if (filters.top_k > 0 && filters.top_k < size_) {
+      top_k(temperature, filters.top_k);
+      if (filters.top_p < 1.0) top_p(sum_of(field_.begin(), field_.end()), filters.top_p);
+    } else {
+      const double total = rows_.exponentials(logits_, size_, top_, temperature, out_);
+      std::vector<float> peaks(peaks_.size());
+      rows_.exponentials(peaks_.data(), int64_t(peaks_.size()), top_, temperature, peaks.data());
+      peaks_.swap(peaks);
+      if (filters.top_p < 1.0) {
+        gather_share(total, filters.top_p);
+        top_p(total, filters.top_p);
+      } else {
+        gather(double(float(filters.min_p)));
+      }
+    }
+    // The heaviest weighs exactly 1.
+    const auto light = [&](const Candidate& c) { return c.weight < float(filters.min_p); };
+    field_.erase(std::remove_if(field_.begin(), field_.end(), light), field_.end());
+    const float total = float(sum_of(field_.begin(), field_.end()));
+    std::fill(out_, out_ + size_, 0.0f);
+    for (const Candidate& c : field_) out_[c.id] = c.weight / total;
+  }
+
+ private:
+  // The k highest logits with all ties of the last, judged after the division as the reference does.
+  void top_k(float temperature, int64_t k) {
+    const auto by_height = std::greater<float>();
+    float bound = -HUGE_VALF;  // at least k chunks reach it, so at least k logits do
+    std::vector<float> high = peaks_;
+    if (k <= int64_t(high.size())) {
+      std::nth_element(high.begin(), high.begin() + std::ptrdiff_t(k - 1), high.end(), by_height);
+      bound = high[size_t(k - 1)];
+    }
+    high.clear();
+    walk(size_, [&](int64_t chunk) { return peaks_[size_t(chunk)] >= bound; },
+         [&](int64_t id) { if (logits_[id] >= bound) high.push_back(logits_[id]); });
+    std::nth_element(high.begin(), high.begin() + std::ptrdiff_t(k - 1), high.end(), by_height);
+
+    const auto cooled = [&](float logit) { return (logit - top_) / temperature; };
+    const float edge = cooled(high[size_t(k - 1)]);
+    std::vector<float> logits;
+    walk(size_, [&](int64_t chunk) { return cooled(peaks_[size_t(chunk)]) >= edge; },
+         [&](int64_t id) {
+           if (!(cooled(logits_[id]) >= edge)) return;
+           field_.push_back({0.0f, id});
+           logits.push_back(logits_[id]);
+         });
+    rows_.exponentials(logits.data(), int64_t(logits.size()), top_, temperature, logits.data());
+    for (size_t i = 0; i < field_.size(); ++i) field_[i].weight = logits[i];
+  }
+
+  // Those that weigh at least `edge`.
+  void gather(double edge) {
+    field_.clear();
+    // Where a logit lies below a peak, its computed weight may exceed the peak's by rounding.
+    const double safe = edge * (1.0 - 1e-5);
+    walk(size_, [&](int64_t chunk) { return double(peaks_[size_t(chunk)]) >= safe; },
+         [&](int64_t id) { if (double(out_[id]) >= edge) field_.push_back({out_[id], id}); });
+  }
+
+  // The heaviest, among them all that top_p keeps.
+  void gather_share(double total, double mass) {
+    // What is lighter than the average share of what may go goes, all of it.
+    const double least = (1.0 - mass) * total / double(size_);
+    for (double edge = 1.0 / 64;; edge /= 16) {
+      gather(std::max(edge, least));
+      if (edge <= least || !stays(sum_of(field_.begin(), field_.end()), total, mass)) return;
+    }
+  }
+
+  // Whether a token stays if those ahead of it weigh this; in float32, as the reference compares.
+  static bool stays(double ahead, double total, double mass) {
+    return float(1.0 - ahead / total) > float(1.0 - mass);
+  }
+
+  // Keeps the smallest set of the heaviest with a share `mass` of the total, found by halving.
+  void top_p(double total, double mass) {
+    auto first = field_.begin(), last = field_.end();  // all before `first` stay, none from `last` on
+    double ahead = 0.0;
+    while (last - first > 1) {
+      const auto middle = first + (last - first) / 2;
+      std::nth_element(first, middle, last, ahead_of);
+      const double sum = sum_of(first, middle);
+      if (stays(ahead + sum, total, mass)) {
+        first = middle;
+        ahead += sum;
+      } else {
+        last = middle;
+      }
+    }
+    field_.erase(last, field_.end());
+  }
+
+  const RowKernels& rows_;
+  const float* logits_;
+  int64_t size_;
+  float* out_;
+  float top_;
+  std::vector<float> peaks_;       // of the chunks' logits, then of their weights
+  std::vector<Candidate> field_;  // who is left
+};
 
 // A tournament of the `count` earliest arrivals.
 class Arrivals {
@@ -41,90 +192,63 @@ class Arrivals {
   std::vector<std::pair<double, int64_t>> heap_;  // the slowest on top
 };
 
-// Lets the ids of one block of four run whose weight is in (above, up_to].
-template <class Weight>
-void run_block(const Weight* weights, int64_t size, int64_t block, const RaceStream& stream, double above,
-               double up_to, Arrivals& arrivals) {
-  const auto bits = philox({uint32_t(block), stream.words[0], stream.words[1], stream.words[2]}, stream.key);
-  const int64_t end = std::min<int64_t>(size, 4 * block + 4);
-  for (int64_t id = 4 * block; id < end; ++id) {
-    const double weight = double(weights[id]);
-    if (!(weight > above && weight <= up_to)) continue;
-    // -log u >= 1 - u, so most runners are out without a logarithm.
-    const double u = (double(bits[size_t(id & 3)]) + 0.5) * kScale;
-    if ((1.0 - u) * (1.0 - 1e-12) > arrivals.slowest() * weight) continue;
-    arrivals.add(-std::log(u) / weight, id);
-  }
-}
-
-}  // namespace
-
-std::array<uint32_t, 4> philox(std::array<uint32_t, 4> c, std::array<uint32_t, 2> k) {
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t low = uint64_t(c[0]) * 0xD2511F53u, high = uint64_t(c[2]) * 0xCD9E8D57u;
-    c = {uint32_t(high >> 32) ^ c[1] ^ k[0], uint32_t(high), uint32_t(low >> 32) ^ c[3] ^ k[1], uint32_t(low)};
-    k = {k[0] + 0x9E3779B9u, k[1] + 0xBB67AE85u};
-  }
-  return c;
-}
-
-template <class Weight>
-std::vector<int64_t> race(const Weight* weights, int64_t size, const RaceStream& stream, int64_t count) {
+template <class Weight, class FindRunners>
+std::vector<int64_t> run(const Weight* weights, int64_t size, const std::vector<Weight>& peaks,
+                         FindRunners find_runners, const RaceStream& stream, int64_t count) {
   Arrivals arrivals(count);
-  const int64_t blocks = (size + 3) / 4;
-  const auto heaviest_of = [&](int64_t block) {
-    const int64_t end = std::min<int64_t>(size, 4 * block + 4);
-    Weight most = 0;
-    for (int64_t id = 4 * block; id < end; ++id) most = weights[id] > most ? weights[id] : most;
-    return double(most);
+  const auto start = [&](int64_t chunk) {
+    Runners runners;
+    find_runners(weights, size, chunk, stream, arrivals.slowest(), runners);
+    for (int64_t i = 0; runners.mask != 0; ++i, runners.mask >>= 1) {
+      if ((runners.mask & 1) == 0) continue;
+      const int64_t id = chunk * kChunk + i;
+      arrivals.add(-std::log((double(runners.bits[i]) + 0.5) * kScale) / double(weights[id]), id);
+    }
   };
-  double heaviest = 0.0;
-  for (int64_t block = 0; block < blocks; ++block) heaviest = std::max(heaviest, heaviest_of(block));
-  // The heavy ones first: after them hardly anybody can still win.
-  const double look = heaviest / 64;
-  for (int64_t block = 0; block < blocks; ++block) {
-    if (heaviest_of(block) > look) run_block(weights, size, block, stream, look, HUGE_VAL, arrivals);
+  // The heaviest first, then the heavy: after them hardly anybody can still win.
+  const int64_t heaviest = std::max_element(peaks.begin(), peaks.end()) - peaks.begin();
+  const double look = double(peaks[size_t(heaviest)]) / 64;
+  start(heaviest);
+  for (int64_t chunk = 0; chunk < int64_t(peaks.size()); ++chunk) {
+    if (chunk != heaviest && double(peaks[size_t(chunk)]) > look) start(chunk);
   }
   const double least = -std::log((4294967296.0 - 0.5) * kScale) * (1.0 - 1e-6);
-  for (int64_t block = 0; block < blocks; ++block) {
+  for (int64_t chunk = 0; chunk < int64_t(peaks.size()); ++chunk) {
+    const double peak = double(peaks[size_t(chunk)]);
     const double needed = least / arrivals.slowest();  // 0 while there are too few
-    if (heaviest_of(block) > needed) run_block(weights, size, block, stream, needed, look, arrivals);
+    if (chunk != heaviest && peak <= look && peak > needed) start(chunk);
   }
   return arrivals.order();
 }
 
-template std::vector<int64_t> race<float>(const float*, int64_t, const RaceStream&, int64_t);
-template std::vector<int64_t> race<double>(const double*, int64_t, const RaceStream&, int64_t);
+}  // namespace
 
-void top_p(const float* weights, int64_t size, double mass, float* out) {
-  // Eight running sums: one would wait for its own latency.
-  double sums[8] = {};
-  for (int64_t i = 0; i < size; ++i) sums[i & 7] += double(weights[i]);
-  const double total = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
-  const double may_go = 1.0 - mass;
-  // What is lighter than the average share of what may go goes, all of it.
-  const double least = may_go * total / double(size);
-  std::vector<std::pair<float, int64_t>> heavy;  // (-weight, id): ascending is heaviest first
-  for (int64_t i = 0; i < size; ++i) {
-    if (double(weights[i]) >= least) heavy.emplace_back(-weights[i], i);
+float distribution(const RowKernels& rows, const float* logits, int64_t size, const Filters& filters, float* out) {
+  Row row(rows, logits, size, out);
+  if (!std::isfinite(row.top())) return row.top();
+  const float temperature = float(std::max(filters.temperature, kColdest));
+  if (filters.temperature == 0.0) {
+    row.one_hot();
+  } else if (filters.top_k == 0 && filters.top_p >= 1.0 && filters.min_p == 0.0) {
+    row.softmax(temperature);
+  } else {
+    row.filtered(temperature, filters);
   }
-  std::fill(out, out + size, 0.0f);
-  double kept = 0.0;
-  size_t sorted = 0;
-  for (size_t i = 0; i < heavy.size(); ++i) {
-    if (i == sorted) {  // sort a little further, as far as it is needed
-      const size_t more = std::min(heavy.size(), std::max<size_t>(256, sorted * 4));
-      if (more < heavy.size()) {
-        std::nth_element(heavy.begin() + std::ptrdiff_t(sorted), heavy.begin() + std::ptrdiff_t(more), heavy.end());
-      }
-      std::sort(heavy.begin() + std::ptrdiff_t(sorted), heavy.begin() + std::ptrdiff_t(more));
-      sorted = more;
-    }
-    // The share of this token and all behind it, compared in float32 as the reference does.
-    if (i > 0 && !(float(1.0 - kept / total) > float(may_go))) break;
-    out[heavy[i].second] = -heavy[i].first;
-    kept += double(-heavy[i].first);
-  }
+  return row.top();
+}
+
+std::vector<int64_t> race(const RowKernels& rows, const float* weights, int64_t size, const RaceStream& stream,
+                          int64_t count) {
+  std::vector<float> peaks(size_t(chunks_of(size)));
+  rows.maxima(weights, size, peaks.data());
+  return run(weights, size, peaks, rows.runners, stream, count);
+}
+
+std::vector<int64_t> race(const RowKernels& rows, const double* weights, int64_t size, const RaceStream& stream,
+                          int64_t count) {
+  std::vector<double> peaks(size_t(chunks_of(size)));
+  rows.maxima_double(weights, size, peaks.data());
+  return run(weights, size, peaks, rows.runners_double, stream, count);
 }
 
 }  // namespace slip

@@ -1,29 +1,35 @@
-// The hot part of sampling: an exponential race and the top-p set over a large vocabulary.
+// The hot part of sampling over a large vocabulary: a row's distribution, and exponential races.
 //
-// The same results as sampling/race.py and sampling/processors.py, without drawing noise for the
-// whole vocabulary and without sorting it. Knows no model. V vocabulary.
+// The same results as sampling/processors.py and sampling/race.py, without sorting the vocabulary and
+// without noise for tokens that can't win. Knows no model. V vocabulary.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <vector>
 
+#include "kernels.h"
+
 namespace slip {
+
+// What is left of a distribution; see sampling/processors.py.
+struct Filters {
+  double temperature;  // 0: all mass on the highest logit, ties to the lowest id
+  int64_t top_k;       // 0: all
+  double top_p;        // 1: all
+  double min_p;        // 0: all
+};
+
+// Writes the (V,) probabilities and returns the highest logit. If that is not finite, nothing is written.
+float distribution(const RowKernels& rows, const float* logits, int64_t size, const Filters& filters, float* out);
 
 // Ten rounds of Philox4x32 (Salmon et al., SC 2011).
 std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
-// Where the exponentials of one race come from; see sampling/noise.py.
-struct RaceStream {
-  std::array<uint32_t, 2> key;
-  std::array<uint32_t, 3> words;
-};
-
 // The first `count` of E[t] / weight[t] in order, ties to the lowest id; weight 0 never arrives.
-template <class Weight>
-std::vector<int64_t> race(const Weight* weights, int64_t size, const RaceStream& stream, int64_t count);
-
-// Writes the weights of the smallest heaviest set with a share `mass` of the total, 0 elsewhere.
-void top_p(const float* weights, int64_t size, double mass, float* out);
+std::vector<int64_t> race(const RowKernels& rows, const float* weights, int64_t size, const RaceStream& stream,
+                          int64_t count);
+std::vector<int64_t> race(const RowKernels& rows, const double* weights, int64_t size, const RaceStream& stream,
+                          int64_t count);
 
 }  // namespace slip

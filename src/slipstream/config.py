@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from numbers import Integral, Real
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from slipstream.errors import InvalidInput, UnknownName
@@ -35,6 +36,19 @@ class _Config:
             if name not in valid:
                 raise UnknownName(f"{cls.__name__} field", name, valid)
         return cls(**values)
+
+    def _unwrap_numbers(self) -> None:
+        for f in fields(self):  # type: ignore[arg-type]
+            object.__setattr__(self, f.name, _plain(getattr(self, f.name)))
+
+
+def _plain(value: Any) -> Any:
+    """numpy's numbers as Python's, so that all print, hash and travel as JSON alike."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, Real) else value
 
 
 def _number(name: str, value: object, valid: str) -> float:
@@ -106,6 +120,7 @@ class SamplingParams(_Config):
     logprobs: int | None = None
 
     def __post_init__(self) -> None:
+        self._unwrap_numbers()
         if isinstance(self.stop, str):
             object.__setattr__(self, "stop", (self.stop,))
         for name in ("stop", "stop_token_ids", "banned_token_ids", "allowed_token_ids"):
@@ -114,10 +129,11 @@ class SamplingParams(_Config):
                 continue
             if not isinstance(value, Iterable):
                 raise InvalidInput(f"{name} must be a sequence, not {value!r}")
-            object.__setattr__(self, name, tuple(value))
+            object.__setattr__(self, name, tuple(_plain(entry) for entry in value))
         if not isinstance(self.logit_bias, Mapping):
             raise InvalidInput(f"logit_bias must map token ids to numbers, not {self.logit_bias!r}")
-        object.__setattr__(self, "logit_bias", dict(self.logit_bias))
+        biases = {_plain(token): _plain(bias) for token, bias in self.logit_bias.items()}
+        object.__setattr__(self, "logit_bias", biases)
 
         _in_range("temperature", self.temperature, 0.0, 1e6, "a finite number >= 0")
         _whole("top_k", self.top_k, 0)
@@ -147,6 +163,20 @@ class SamplingParams(_Config):
             _whole("seed", self.seed, 0, 2**64 - 1)
         if self.logprobs is not None:
             _whole("logprobs", self.logprobs, 0, 100)
+
+    def __hash__(self) -> int:
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        values["logit_bias"] = frozenset(self.logit_bias.items())
+        return hash(tuple(values.values()))
+
+    @property
+    def penalizes(self) -> bool:
+        """Whether tokens seen before are treated differently."""
+        return (
+            self.repetition_penalty != 1.0
+            or self.presence_penalty != 0.0
+            or self.frequency_penalty != 0.0
+        )
 
     @property
     def greedy(self) -> bool:
@@ -184,6 +214,7 @@ class SpeculationConfig(_Config):
     allow_other_target: bool = False
 
     def __post_init__(self) -> None:
+        self._unwrap_numbers()
         if self.k != "auto":
             valid = f"auto or a whole number in [0, {MAX_DEPTH}]"
             whole = isinstance(self.k, int) and not isinstance(self.k, bool)
@@ -224,6 +255,7 @@ class EngineConfig(_Config):
     max_batch: int = 16
 
     def __post_init__(self) -> None:
+        self._unwrap_numbers()
         for name, valid in (
             ("backend", ("auto", "native", "reference", "hf")),
             ("weights", ("auto", "bf16", "int8", "q4", "f32")),

@@ -1,8 +1,16 @@
 """The hot part of sampling in the compiled core: same results as ``slipstream.sampling``, sooner.
 
 ``fits`` says whether an array can be handed over: numpy, one contiguous dimension, and the core is
-there; everything else stays with the array-API functions. Exponentials differ from numpy's in the
-last bit or two; races and top-p sets are equal. V vocabulary.
+there; everything else stays with the array-API functions. What is equal and what is not:
+
+* tokens of a race, the best token, [p - q]+: equal, bit for bit;
+* which tokens top-k keeps: equal. Which top-p and min-p keep: equal, unless a share or a weight is
+  within a few units in the last place of the edge;
+* probabilities: relative error below 1e-6, where numpy's own is about 3e-7; what is less likely
+  than 1e-38 times the best is 0;
+* sums (``overlap``): added up in float64, where numpy adds in float32.
+
+A row's numbers don't depend on other rows. V vocabulary.
 """
 
 from __future__ import annotations
@@ -33,6 +41,24 @@ def fits(values_V: Any, *, double: bool = False) -> bool:
     )
 
 
+def distribution(
+    logits_V: F32, temperature: float, top_k: int, top_p: float, min_p: float
+) -> tuple[F32, float]:
+    """Probabilities after temperature, top-k, top-p and min-p, and the highest logit.
+
+    Where the highest logit is not finite (NaN if any is), the probabilities are unset. See
+    :func:`slipstream.sampling.processors.process_logits`.
+    """
+    probs_V = np.empty_like(logits_V)
+    best = _core().distribution(_isa(), logits_V, temperature, top_k, top_p, min_p, probs_V)
+    return probs_V, best
+
+
+def largest(logits_V: F32) -> float:
+    """The largest logit; NaN if there is one."""
+    return float(_core().largest(_isa(), logits_V))
+
+
 def race(
     weights_V: npt.NDArray[np.floating[Any]],
     key: tuple[int, int],
@@ -40,31 +66,29 @@ def race(
     count: int,
 ) -> list[int]:
     """The first ``count`` arrivals; see :func:`slipstream.sampling.race.race`."""
-    return list(native().race(weights_V, key, words, count))
+    return list(_core().race(_isa(), weights_V, key, words, count))
 
 
-def top_p(weights_V: F32, mass: float) -> F32:
-    """Weights of the smallest heaviest set with a share ``mass``; 0 elsewhere."""
-    out = np.empty_like(weights_V)
-    native().top_p(weights_V, mass, out)
-    return out
+def overlap(p_V: F32, q_V: F32) -> float:
+    """Sum of min(p, q); see :func:`slipstream.verification.proposal.alpha`."""
+    return float(_core().overlap(_isa(), p_V, q_V))
 
 
-def largest(logits_V: F32) -> float:
-    """The largest logit; NaN if there is one."""
-    return float(native().largest(_isa(), logits_V))
-
-
-def exponentials(logits_V: F32, top: float, temperature: float) -> F32:
-    """exp((logit - top) / temperature); 0 for what is masked."""
-    out = np.empty_like(logits_V)
-    native().exponentials(_isa(), logits_V, top, temperature, out)
-    return out
+def excess(p_V: F32, q_V: F32, scale: float) -> npt.NDArray[np.float64]:
+    """[scale * p - q]+; see :func:`slipstream.verification.proposal.excess`."""
+    out_V = np.empty(p_V.shape, np.float64)
+    _core().excess(_isa(), p_V, q_V, scale, out_V)
+    return out_V
 
 
 @functools.cache
 def _present() -> bool:
     return available()
+
+
+@functools.cache
+def _core() -> Any:
+    return native()
 
 
 @functools.cache

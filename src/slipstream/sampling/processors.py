@@ -4,7 +4,8 @@ Hugging Face's order and results (transformers' ``LogitsProcessor`` classes); pr
 penalties are OpenAI's, on output tokens. Bias, penalties and masks act on logits; temperature and
 top-k too; then logits become *weights*, exp(logit - max), on which top-p and min-p act; the weights
 left are normalised last. Vocabularies are never sorted: top-k partitions, and top-p sorts only the
-tokens that are heavy enough to be kept.
+tokens that are heavy enough to be kept. Where the compiled core takes the row, it does all from the
+temperature on in one call, for every row of a request or for none.
 
 Knows no trees: prompt and output are those of the row at hand. Never writes to its inputs; works on
 numpy arrays and torch tensors of any device. V vocabulary.
@@ -50,7 +51,25 @@ def process_logits(
         NumericalError: NaN or infinite logits, or every token is masked.
         InvalidInput: ``params`` names a token outside the vocabulary.
     """
-    _best(logits_V)
+    moved_V = _move_tokens(logits_V, params, prompt, output)
+    if moved_V is not logits_V:
+        _best(logits_V)  # a mask could hide NaN
+    if compiled.fits(moved_V):
+        probs_V, best = compiled.distribution(
+            moved_V, params.temperature, params.top_k, params.top_p, params.min_p
+        )
+        _require_finite(best)
+        return probs_V
+    if params.greedy:
+        return one_hot_of_best(moved_V)
+    weights_V = weights(top_k(temperature(moved_V, params.temperature), params.top_k))
+    return normalize(min_p(top_p(weights_V, params.top_p), params.min_p))
+
+
+def _move_tokens(
+    logits_V: Array, params: SamplingParams, prompt: Sequence[int], output: Sequence[int]
+) -> Array:
+    """Everything that treats some tokens differently; the same array if nothing does."""
     logits_V = logit_bias(logits_V, params.logit_bias)
     logits_V = repetition_penalty(logits_V, params.repetition_penalty, prompt, output)
     logits_V = presence_and_frequency_penalty(
@@ -58,15 +77,7 @@ def process_logits(
     )
     if params.allowed_token_ids is not None:
         logits_V = allow_only(logits_V, params.allowed_token_ids)
-    logits_V = ban(logits_V, params.banned_token_ids)
-    if params.greedy:
-        return one_hot_of_best(logits_V)
-    if params.top_k == 0 and compiled.fits(logits_V):
-        hot = max(params.temperature, _COLDEST)
-        weights_V = compiled.exponentials(logits_V, _best(logits_V), hot)
-    else:
-        weights_V = weights(top_k(temperature(logits_V, params.temperature), params.top_k))
-    return normalize(min_p(top_p(weights_V, params.top_p), params.min_p))
+    return ban(logits_V, params.banned_token_ids)
 
 
 def logit_bias(logits_V: Array, bias: Mapping[int, float]) -> Array:
@@ -156,8 +167,6 @@ def top_p(weights_V: Array, mass: float) -> Array:
     """
     if mass >= 1.0:
         return weights_V
-    if compiled.fits(weights_V):
-        return compiled.top_p(weights_V, mass)
     xp = array_namespace(weights_V)
     total, may_go = float(xp.sum(weights_V, dtype=xp.float64)), 1.0 - mass
     # What is lighter than the average share of what may go goes, all of it; then, while there are
@@ -195,7 +204,10 @@ def normalize(weights_V: Array) -> Array:
 
 
 def _best(logits_V: Array) -> float:
-    best = float(array_namespace(logits_V).max(logits_V))
+    if compiled.fits(logits_V):
+        best = compiled.largest(logits_V)
+    else:
+        best = float(array_namespace(logits_V).max(logits_V))
     _require_finite(best)
     return best
 

@@ -43,12 +43,12 @@ def race(weights_V: Array, stream: Stream, count: int = 1) -> list[int]:
         Token ids in the order of arrival, ties to the lowest id. Weight 0 never arrives, so there
         are fewer than ``count`` if fewer have a positive weight.
     """
+    if compiled.fits(weights_V, double=True):
+        return compiled.race(weights_V, stream.key, stream.words, count)
     xp = array_namespace(weights_V)
     if weights_V.shape[0] <= _SMALL_FIELD:
         (ids,) = xp.nonzero(weights_V > 0.0)
         return _order(_arrivals(weights_V, ids, stream), ids, count)
-    if compiled.fits(weights_V, double=True):
-        return compiled.race(weights_V, stream.key, stream.words, count)
 
     look, ids = _first_look(weights_V, count)
     arrivals = _arrivals(weights_V, ids, stream)

@@ -18,7 +18,7 @@ class ProcessedRows:
     Args:
         logits_RV: (R, V) float32, the target's: row 0 after the root, row i + 1 after node i.
         params: how to process them.
-        sequence: the request, as it was when the cycle began; its tokens are copied.
+        sequence: the request, as it is when the cycle begins. It may grow afterwards.
         tree: the draft's.
 
     Raises:
@@ -31,8 +31,8 @@ class ProcessedRows:
         assert logits_RV.shape[0] == len(tree) + 1
         self._logits_RV = logits_RV
         self._params = params
-        self._prompt = sequence.tokens[: sequence.prompt_length]
-        self._output = sequence.output
+        self._sequence = sequence
+        self._length = sequence.length
         self._tree = tree
         self._seen: dict[int, Array] = {}
 
@@ -42,8 +42,13 @@ class ProcessedRows:
     def __getitem__(self, row: int) -> Array:
         """(V,) float32 probabilities."""
         if row not in self._seen:
-            drafted = [self._tree.tokens[node] for node in self._tree.path(row - 1)]
-            self._seen[row] = process_logits(
-                self._logits_RV[row], self._params, self._prompt, self._output + drafted
-            )
+            self._seen[row] = process_logits(self._logits_RV[row], self._params, *self._prefix(row))
         return self._seen[row]
+
+    def _prefix(self, row: int) -> tuple[list[int], list[int]]:
+        """Prompt and output of a row; nothing where no processor looks at them."""
+        if not self._params.penalizes:
+            return [], []
+        tokens, start = self._sequence.tokens, self._sequence.prompt_length
+        drafted = [self._tree.tokens[node] for node in self._tree.path(row - 1)]
+        return tokens[:start], tokens[start : self._length] + drafted

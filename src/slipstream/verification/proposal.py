@@ -9,6 +9,7 @@ from __future__ import annotations
 from array_api_compat import array_namespace
 
 from slipstream.errors import InvalidInput, VocabularyMismatch
+from slipstream.sampling import comparison
 from slipstream.types import Array, PointMass, Receipt, TopThenSampled
 
 
@@ -38,13 +39,12 @@ def excess(probs_V: Array, receipt: Receipt, token: int, scale: float = 1.0) -> 
         token: the drafted token, all of q if the receipt is a point mass.
         scale: factor of p, at most 1.
     """
-    xp = array_namespace(probs_V)
     if isinstance(receipt, PointMass):
+        xp = array_namespace(probs_V)
         rest_V = scale * xp.astype(probs_V, xp.float64)
         rest_V[token] = max(float(rest_V[token]) - 1.0, 0.0)
         return rest_V
-    difference_V = scale * xp.astype(probs_V, xp.float64) - xp.astype(receipt.probs, xp.float64)
-    return xp.clip(difference_V, 0.0, None)
+    return comparison.excess(probs_V, receipt.probs, scale)
 
 
 def alpha(probs_V: Array, receipt: Receipt, children: tuple[int, ...]) -> float:
@@ -56,7 +56,6 @@ def alpha(probs_V: Array, receipt: Receipt, children: tuple[int, ...]) -> float:
     Raises:
         VocabularyMismatch: p and q are of different sizes.
     """
-    xp = array_namespace(probs_V)
     if isinstance(receipt, PointMass):
         return min(1.0, sum(float(probs_V[token]) for token in children))
     if receipt.probs.shape != probs_V.shape:
@@ -64,7 +63,7 @@ def alpha(probs_V: Array, receipt: Receipt, children: tuple[int, ...]) -> float:
             f"a receipt over {receipt.probs.shape[0]} tokens can't be judged by a target of"
             f" {probs_V.shape[0]}"
         )
-    covered = float(xp.sum(xp.minimum(probs_V, receipt.probs)))
+    covered = comparison.overlap(probs_V, receipt.probs)
     if isinstance(receipt, TopThenSampled):
         covered += sum(float(probs_V[token]) for token in children[:-1])
     return min(1.0, covered)

@@ -1,0 +1,62 @@
+// Sampling over one row: distributions, races, and what verification rules sum up.
+#include "bindings.h"
+#include "isa.h"
+#include "sampling.h"
+
+using namespace slip;
+
+namespace {
+
+float run_distribution(const std::string& isa, Vector<const float> logits, double temperature, int64_t top_k,
+                       double top_p, double min_p, Vector<float> out) {
+  if (logits.size() == 0 || logits.size() != out.size()) refuse("distribution: wrong shape");
+  if (!(temperature >= 0.0)) refuse("distribution: temperature must be >= 0");
+  if (top_k < 0) refuse("distribution: top_k must be >= 0");
+  if (!(top_p > 0.0 && top_p <= 1.0)) refuse("distribution: top_p must be in (0, 1]");
+  if (!(min_p >= 0.0 && min_p <= 1.0)) refuse("distribution: min_p must be in [0, 1]");
+  const Filters filters{temperature, top_k, top_p, min_p};
+  return distribution(kernels_by_name(isa).rows, logits.data(), int64_t(logits.size()), filters, out.data());
+}
+
+float largest(const std::string& isa, Vector<const float> x) {
+  if (x.size() == 0) refuse("largest: nothing there");
+  std::vector<float> peaks(size_t(chunks_of(int64_t(x.size()))));
+  return kernels_by_name(isa).rows.maxima(x.data(), int64_t(x.size()), peaks.data());
+}
+
+std::vector<int64_t> run_race(const std::string& isa, nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu> weights,
+                              std::pair<uint32_t, uint32_t> key, const std::vector<uint32_t>& words, int64_t count) {
+  if (weights.shape(0) == 0) refuse("a race needs runners");
+  if (words.size() != 3) refuse("a stream has three counter words");
+  if (count < 1) refuse("a race needs at least one winner");
+  const RaceStream stream{{key.first, key.second}, {words[0], words[1], words[2]}};
+  const RowKernels& rows = kernels_by_name(isa).rows;
+  const int64_t size = int64_t(weights.shape(0));
+  if (weights.dtype() == nb::dtype<float>()) {
+    return race(rows, static_cast<const float*>(weights.data()), size, stream, count);
+  }
+  if (weights.dtype() == nb::dtype<double>()) {
+    return race(rows, static_cast<const double*>(weights.data()), size, stream, count);
+  }
+  refuse("weights must be float32 or float64");
+}
+
+double overlap(const std::string& isa, Vector<const float> p, Vector<const float> q) {
+  if (p.size() != q.size()) refuse("overlap: p and q are of different sizes");
+  return kernels_by_name(isa).rows.overlap(p.data(), q.data(), int64_t(p.size()));
+}
+
+void excess(const std::string& isa, Vector<const float> p, Vector<const float> q, double scale, Vector<double> out) {
+  if (p.size() != q.size() || p.size() != out.size()) refuse("excess: p, q and out are of different sizes");
+  kernels_by_name(isa).rows.excess(p.data(), q.data(), scale, int64_t(p.size()), out.data());
+}
+
+}  // namespace
+
+void bind_sampling(nb::module_& m) {
+  m.def("distribution", &run_distribution);
+  m.def("largest", &largest);
+  m.def("race", &run_race);
+  m.def("overlap", &overlap);
+  m.def("excess", &excess);
+}
