@@ -91,7 +91,7 @@ def _trainer(architecture: Architecture, **defaults: Any) -> Callable[[Any], cli
     return build
 
 
-@_trainer("draft", rate=1e-3)
+@_trainer("draft", rate=2e-3)
 @click.option("--layers", metavar="I,…", help="Target blocks to start from. Default: 0,1,2,last.")
 def draft(layers: str | None, **options: Any) -> None:
     """Distil a small decoder that starts from the target's own blocks."""
@@ -104,7 +104,7 @@ def draft(layers: str | None, **options: Any) -> None:
     run_training("draft", {}, options, layers=chosen)
 
 
-@_trainer("medusa", rate=2e-3)
+@_trainer("medusa", rate=4e-3)
 @click.option("--heads", type=int, default=4, show_default=True, help="Tokens ahead.")
 def medusa(heads: int, **options: Any) -> None:
     """Train heads that guess several tokens ahead from one feature."""
