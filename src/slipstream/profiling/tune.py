@@ -91,7 +91,9 @@ def _vllm(kind: str, path: str, k: int) -> dict[str, Any] | None:
 
 def _sglang(kind: str, path: str, k: int) -> list[str] | None:
     if kind == "prompt-lookup":
-        return ["--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", str(k + 1)]
+        chain = ["--speculative-ngram-max-bfs-breadth", "1"]  # it would draft a tree
+        drafted = ["--speculative-num-draft-tokens", str(k + 1)]
+        return ["--speculative-algorithm", "NGRAM", *drafted, *chain]
     if kind == "draft":
         algorithm = "STANDALONE"
     elif kind in ("eagle", "eagle2"):
