@@ -91,7 +91,7 @@ def _trainer(architecture: Architecture, **defaults: Any) -> Callable[[Any], cli
     return build
 
 
-@_trainer("draft", rate=2e-3)
+@_trainer("draft", rate=1.5e-3)
 @click.option("--layers", metavar="I,…", help="Target blocks to start from. Default: 0,1,2,last.")
 def draft(layers: str | None, **options: Any) -> None:
     """Distil a small decoder that starts from the target's own blocks."""

@@ -37,7 +37,7 @@ class Objective:
         shallow: share of the run, at its beginning, in which depth 1 alone is trained.
         depth_decay: weight of each depth relative to the one before.
         noise: standard deviation added to features, relative to their own.
-        positions: most positions per depth and row that the token loss looks at; 0 is all.
+        positions: most positions per row that the token loss looks at, at every depth; 0 is all.
         others: random tokens beside the target's best; 0 is the whole drafter vocabulary.
     """
 
