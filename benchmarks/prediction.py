@@ -17,7 +17,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -51,14 +51,22 @@ class Setting:
         """Relative to what was measured."""
         return self.predicted / self.measured - 1
 
+    def as_dict(self) -> dict[str, object]:
+        """Plain values for JSON; an unknown interval is null."""
+        unknown = not np.isfinite(self.low)
+        values = vars(self) | (dict.fromkeys(("low", "high")) if unknown else {})
+        return {**values, "error": self.error}
+
     def cells(self) -> list[str]:
+        known = np.isfinite(self.low)  # one prompt has no interval
+        interval = f" [{self.low:.2f}, {self.high:.2f}]" if known else ""
         return [
             self.drafter,
             f"{self.temperature:g}",
             self.task,
             str(self.k),
             f"{self.predicted:.2f}×",
-            f"{self.measured:.2f}× [{self.low:.2f}, {self.high:.2f}]",
+            f"{self.measured:.2f}×{interval}",
             f"{self.error:+.1%}",
         ]
 
@@ -139,7 +147,7 @@ def main() -> None:
     print(f"\n{len(found)} settings: median error {median:.1%}, worst {worst:.1%}")
     line = json.dumps(
         {
-            "settings": [asdict(setting) | {"error": setting.error} for setting in found],
+            "settings": [setting.as_dict() for setting in found],
             "median_error": median,
             "worst_error": worst,
             **describe(vars(arguments)),
