@@ -25,7 +25,8 @@ from slipstream.errors import (
 )
 from slipstream.models import hf
 from slipstream.models.base import PREFIX, FeatureRequest, Rows, TargetModel
-from slipstream.models.hf import HuggingFaceModel, tokenizer_from_transformers
+from slipstream.models.hf import HuggingFaceModel
+from slipstream.models.hf_tokenizer import tokenizer_from_transformers
 
 V = 61
 CONTEXT = 64

@@ -317,7 +317,7 @@ def _loaded(
         _require_no_say(config)
         model = HuggingFaceModel(model)
     if not isinstance(tokenizer, Tokenizer):
-        from slipstream.models.hf import tokenizer_from_transformers
+        from slipstream.models.hf_tokenizer import tokenizer_from_transformers
 
         tokenizer = tokenizer_from_transformers(tokenizer)
     return LoadedModel(target=model, tokenizer=tokenizer)

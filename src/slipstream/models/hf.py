@@ -13,18 +13,16 @@ shown, V vocabulary, H hidden.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import tokenizers
 import torch
 import transformers
 
-from slipstream.errors import InvalidInput, ModelError, Unsupported, UnsupportedModel
+from slipstream.errors import InvalidInput, Unsupported, UnsupportedModel
 from slipstream.models.base import (
     NO_FEATURES,
     Capabilities,
@@ -37,10 +35,11 @@ from slipstream.models.base import (
 from slipstream.models.hf_anatomy import blocks, cache_argument, fingerprint
 from slipstream.models.hf_cache import SlotCache
 from slipstream.models.hf_fitness import context_limit, probe
+from slipstream.models.hf_head import finish_of, linear
+from slipstream.models.hf_load import load_pretrained
 from slipstream.models.hf_slots import Slots
 from slipstream.models.hf_taps import HEAD, taps
 from slipstream.models.ledger import Ledger
-from slipstream.models.tokenizer import Tokenizer
 from slipstream.types import Array
 
 _PREFILL_CHUNK: Final = 512
@@ -100,30 +99,7 @@ class HuggingFaceModel:
             InvalidInput: no such device or dtype.
             ModelError: transformers can't load it; or see the constructor.
         """
-        if isinstance(dtype, str):
-            name, dtype = dtype, getattr(torch, dtype, None)
-            if not isinstance(dtype, torch.dtype):
-                raise InvalidInput(f"dtype must be float32, bfloat16 or float16, not {name!r}")
-        try:
-            place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        except RuntimeError as error:
-            raise InvalidInput(f"no torch device {device!r}: {_first_line(error)}") from None
-        options: dict[str, Any] = {"dtype": dtype or "auto"}
-        if gguf_file is not None:
-            options["gguf_file"] = gguf_file
-        try:
-            with _without_progress_bars():
-                model = transformers.AutoModelForCausalLM.from_pretrained(
-                    str(path_or_id), **options
-                )
-        except (OSError, ValueError) as error:
-            raise ModelError(
-                f"transformers can't load {str(path_or_id)!r}: {_first_line(error)}"
-            ) from error
-        try:
-            model = model.to(place)
-        except (RuntimeError, AssertionError, ValueError) as error:  # torch doesn't have it
-            raise InvalidInput(f"can't use device {str(place)!r}: {_first_line(error)}") from error
+        model = load_pretrained(path_or_id, device=device, dtype=dtype, gguf_file=gguf_file)
         return cls(model, name=str(Path(path_or_id, gguf_file) if gguf_file else path_or_id))
 
     @property
@@ -227,18 +203,14 @@ class HuggingFaceModel:
     def head(self, ids: IntArray | None) -> Callable[[Array], torch.Tensor]:
         """The LM head of some tokens or all, for drafters: (R, H) features to (R, v) logits.
 
-        Only the matrix and its bias: a scale or soft cap that the model adds behind them is not
-        in it, which can cost a drafter acceptance and nothing else.
+        Raises:
+            UnsupportedModel: see :func:`slipstream.models.hf_head.finish_of`.
         """
-        picked = slice(None) if ids is None else self._tensor(np.asarray(ids, np.int64))
-        weight = self._head.weight.detach()[picked]
-        bias = None if self._head.bias is None else self._head.bias.detach()[picked]
-
-        def logits(features: Array) -> torch.Tensor:
-            inputs = torch.as_tensor(features, dtype=weight.dtype, device=weight.device)
-            return torch.nn.functional.linear(inputs, weight, bias).float()
-
-        return logits
+        finish = finish_of(self._model, self._info.name)
+        matrix = linear(
+            self._head, None if ids is None else self._tensor(np.asarray(ids, np.int64))
+        )
+        return lambda features: finish(matrix(features))
 
     def _tensor(self, array: npt.NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(array).to(self.device, non_blocking=True)
@@ -277,48 +249,3 @@ class HuggingFaceModel:
         with torch.no_grad():
             logits: torch.Tensor = self._model(input_ids=tokens, use_cache=False).logits
         return logits.float()
-
-
-def tokenizer_from_transformers(tokenizer: Any) -> Tokenizer:
-    """The tokenizer of a transformers model as ours.
-
-    Raises:
-        UnsupportedModel: it has no fast (Rust) implementation.
-    """
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if not isinstance(backend, tokenizers.Tokenizer):
-        raise UnsupportedModel(
-            f"{type(tokenizer).__name__} has no fast tokenizer; load it with use_fast=True "
-            "or convert it to tokenizer.json"
-        )
-    template = tokenizer.chat_template
-    if isinstance(template, dict):
-        template = template.get("default")
-    return Tokenizer(
-        backend,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_ids=() if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,),
-        chat_template=template,
-        special_tokens={
-            name: token
-            for name, token in tokenizer.special_tokens_map.items()
-            if isinstance(token, str)
-        },
-    )
-
-
-@contextmanager
-def _without_progress_bars() -> Iterator[None]:
-    """Keep transformers' bars out of a command's output and error lines."""
-    logging = transformers.utils.logging
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

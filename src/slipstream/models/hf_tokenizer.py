@@ -2,7 +2,7 @@
 
 tokenizer.json says everything about text and ids; the files around it name the special tokens,
 the end tokens (generation_config.json may list several) and the chat template. Directories without
-a tokenizer.json are refused.
+a tokenizer.json are refused. A tokenizer that transformers has loaded already is taken as it is.
 """
 
 from __future__ import annotations
@@ -57,6 +57,34 @@ def directory_tokenizer(path: Path) -> Tokenizer:
         eos_token_ids=ends,
         chat_template=_chat_template(path, settings),
         special_tokens=special,
+    )
+
+
+def tokenizer_from_transformers(tokenizer: Any) -> Tokenizer:
+    """The tokenizer of a transformers model as ours.
+
+    Raises:
+        UnsupportedModel: it has no fast (Rust) implementation.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if not isinstance(backend, tokenizers.Tokenizer):
+        raise UnsupportedModel(
+            f"{type(tokenizer).__name__} has no fast tokenizer; load it with use_fast=True "
+            "or convert it to tokenizer.json"
+        )
+    template = tokenizer.chat_template
+    if isinstance(template, dict):
+        template = template.get("default")
+    return Tokenizer(
+        backend,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_ids=() if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,),
+        chat_template=template,
+        special_tokens={
+            name: token
+            for name, token in tokenizer.special_tokens_map.items()
+            if isinstance(token, str)
+        },
     )
 
 
