@@ -42,6 +42,9 @@ class Shortlist:
     ids: Array
     probs: Array
 
+    def __len__(self) -> int:
+        return int(self.ids.shape[0])
+
 
 def shortlist(probs: Array, ids: Array) -> Shortlist:
     """Leave out what is light, if that leaves most of q.

@@ -30,7 +30,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from array_api_compat import array_namespace, device
 
@@ -55,6 +55,10 @@ from slipstream.types import (
     TokenTree,
     TopThenSampled,
 )
+
+
+_FEW: Final = 4096
+"""Up to so many tokens, drawing all their noise at once beats a race for each node."""
 
 
 class Growth(Protocol):
@@ -176,7 +180,7 @@ class TreeBuilder:
         """
         assert all(node not in self._receipts for node in nodes)
         fields: Sequence[Array | None] = [None] * len(nodes)
-        if self.draw == "gumbel" and len(nodes) > 1:
+        if self.draw == "gumbel" and len(nodes) > 1 and sum(len(q) for q in qs) <= _FEW:
             fields = self._shared_noise(self.depth(nodes[0]), qs)
         new: list[list[int]] = []
         for node, q, count, field in zip(nodes, qs, counts, fields, strict=True):
@@ -249,7 +253,7 @@ class TreeBuilder:
     ) -> tuple[list[int], list[float], Receipt | Shortlist]:
         """The best of log q + G, and their shares of exp(log q + G): a narrow lead is no certainty.
 
-        A node alone at its depth lets a race draw the little of G that it needs.
+        A node alone at its depth, or with a long list, lets a race draw the little of G it needs.
         """
         xp = array_namespace(q.probs)
         if field is not None:
