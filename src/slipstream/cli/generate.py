@@ -8,13 +8,13 @@ Turns options into the settings classes, which check them; decoding is the engin
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from slipstream.cli.prompt import as_prompt, read_prompt
+from slipstream.cli.sampling_options import option, sampling_options, sampling_params
 from slipstream.config import (
     MAX_DEPTH,
     Depth,
@@ -34,14 +34,8 @@ if TYPE_CHECKING:
 DRAFTERS = "auto, prompt-lookup, draft:MODEL, medusa, eagle, eagle2, composite:A+B or none"
 RULES = "coupled, rejection, block, recursive, greedy_siblings; LOSSY: argmax_match, typical"
 
-_SAMPLING = SamplingParams()
 _SPECULATION = SpeculationConfig()
 _PLACE = EngineConfig()
-
-
-def _option(name: str, default: Any, help: str, **more: Any) -> Callable[[Any], Any]:
-    """An option whose default is the settings class's own, shown in the help."""
-    return click.option(name, default=default, help=help, show_default=True, **more)
 
 
 @click.command()
@@ -52,9 +46,9 @@ def _option(name: str, default: Any, help: str, **more: Any) -> Callable[[Any], 
     help="Format the prompt with the model's chat template, or don't. Default: if it has one.",
 )
 @click.option("--system", metavar="TEXT", help="A system message before the prompt.")
-@_option("--model", "smollm2-135m", "Built-in name, .gguf file, directory or hub id.")
-@_option("--drafter", _SPECULATION.drafter, f"What guesses: {DRAFTERS}.")
-@_option(
+@option("--model", "smollm2-135m", "Built-in name, .gguf file, directory or hub id.")
+@option("--drafter", _SPECULATION.drafter, f"What guesses: {DRAFTERS}.")
+@option(
     "--k",
     _SPECULATION.k,
     f"Drafted tokens per cycle, 0 to {MAX_DEPTH}, or auto: whatever is fastest at the moment.",
@@ -67,25 +61,11 @@ def _option(name: str, default: Any, help: str, **more: Any) -> Callable[[Any], 
     is_flag=True,
     help="Use a trained drafter with a model it wasn't trained for: exact, maybe slow.",
 )
-@_option("--verify", _SPECULATION.verify, f"Verification rule: {RULES}.")
-@_option("--temperature", _SAMPLING.temperature, "0 is greedy.")
-@_option("--top-k", _SAMPLING.top_k, "Keep the k most likely tokens; 0 keeps all.")
-@_option("--top-p", _SAMPLING.top_p, "Keep the smallest set of this probability.")
-@_option("--min-p", _SAMPLING.min_p, "Drop tokens less likely than this times the best.")
-@_option("--repetition-penalty", _SAMPLING.repetition_penalty, "Of tokens seen; 1 is off.")
-@_option("--presence-penalty", _SAMPLING.presence_penalty, "Once per token written.")
-@_option("--frequency-penalty", _SAMPLING.frequency_penalty, "Per occurrence written.")
-@click.option("--logit-bias", multiple=True, metavar="ID=VALUE", help="Add to a token's logit.")
-@click.option("--allow", multiple=True, metavar="ID,…", help="Only these tokens.")
-@click.option("--ban", multiple=True, metavar="ID,…", help="Never these tokens.")
-@_option("--max-tokens", _SAMPLING.max_tokens, "Most tokens to write.")
-@click.option("--stop", multiple=True, metavar="TEXT", help="End before this text; repeatable.")
-@click.option("--ignore-eos", is_flag=True, help="Go on after the model's end token.")
-@click.option("--seed", type=int, help="Same seed, same tokens. Default: a fresh one.")
-@click.option("--logprobs", type=int, metavar="N", help="With --json: report the N likeliest.")
-@_option("--weights", _PLACE.weights, "auto, bf16, int8, q4 or f32.")
-@_option("--activations", _PLACE.activations, "bf16 or int8.")
-@_option("--backend", _PLACE.backend, "auto, native, reference or hf.")
+@option("--verify", _SPECULATION.verify, f"Verification rule: {RULES}.")
+@sampling_options
+@option("--weights", _PLACE.weights, "auto, bf16, int8, q4 or f32.")
+@option("--activations", _PLACE.activations, "bf16 or int8.")
+@option("--backend", _PLACE.backend, "auto, native, reference or hf.")
 @click.option("--threads", type=int, help="Default: one per physical core.")
 @click.option("--device", help="Torch device of the hf backend, such as cuda:0.")
 @click.option(
@@ -132,7 +112,7 @@ def generate(
     and bonus tokens (drawn after a full acceptance) are told apart, and a panel says what it
     gained. Into a pipe goes the text alone.
     """
-    params = _sampling_params(as_json=as_json, **sampling)
+    params = sampling_params(as_json=as_json, **sampling)
     speculation = SpeculationConfig(
         drafter=drafter,
         k=k,
@@ -147,7 +127,7 @@ def generate(
     costs: CostTable | None = None
     if settings is not None:
         model, speculation, place, costs = _merge(settings, model, speculation, place)
-    text = _read_prompt(prompt)
+    text = read_prompt(prompt)
 
     from slipstream.cli.display import Display
     from slipstream.cli.progress import LoadingBar
@@ -174,7 +154,7 @@ def generate(
             "the text does not follow the model's own distribution",
             err=True,
         )
-    conversation = _conversation(engine, text, system=system, chat=chat)
+    conversation = as_prompt(engine, text, system=system, chat=chat)
 
     display = Display(color, speculating=speculation.k != 0 and speculation.drafter != "none")
     if compare:  # what only the first passes of a process cost belongs to neither run
@@ -237,75 +217,6 @@ def _merge(
         over(place, settings.engine),
         settings.costs if same else None,
     )
-
-
-def _sampling_params(
-    *,
-    as_json: bool,
-    allow: Sequence[str],
-    ban: Sequence[str],
-    logit_bias: Sequence[str],
-    logprobs: int | None,
-    **rest: Any,
-) -> SamplingParams:
-    if logprobs is not None and not as_json:
-        raise InvalidInput("--logprobs needs --json: there is no place for them in the text")
-    return SamplingParams(
-        allowed_token_ids=tuple(_ids("--allow", allow)) if allow else None,
-        banned_token_ids=tuple(_ids("--ban", ban)),
-        logit_bias=dict(_bias(entry) for entry in logit_bias),
-        logprobs=logprobs,
-        **rest,
-    )
-
-
-def _ids(option: str, lists: Sequence[str]) -> list[int]:
-    try:
-        return [int(word) for words in lists for word in words.split(",")]
-    except ValueError:
-        raise InvalidInput(f"{option} takes token ids such as 17,42, not {lists[-1]!r}") from None
-
-
-def _bias(entry: str) -> tuple[int, float]:
-    token, equals, value = entry.partition("=")
-    try:
-        if equals:
-            return int(token), float(value)
-    except ValueError:
-        pass
-    raise InvalidInput(f"--logit-bias takes ID=VALUE such as 17=-2.5, not {entry!r}")
-
-
-def _read_prompt(prompt: str | None) -> str:
-    """The prompt's text, from the argument or from stdin without its last line break."""
-    if (prompt is None or prompt == "-") and sys.stdin is None:
-        raise InvalidInput("there is no prompt: stdin is closed")
-    if prompt is None and sys.stdin.isatty():
-        raise InvalidInput("there is no prompt: give one as an argument or on stdin")
-    if prompt is None or prompt == "-":
-        try:
-            prompt = sys.stdin.buffer.read().decode("utf-8").removesuffix("\n").removesuffix("\r")
-        except UnicodeDecodeError as error:
-            raise InvalidInput(f"the prompt on stdin is not UTF-8 (byte {error.start})") from None
-    try:
-        prompt.encode("utf-8")
-    except UnicodeEncodeError:
-        raise InvalidInput("the prompt is not valid Unicode text") from None
-    if not prompt:
-        raise InvalidInput("the prompt is empty")
-    return prompt
-
-
-def _conversation(engine: Engine, text: str, *, system: str | None, chat: bool | None) -> Prompt:
-    """The prompt as the engine takes it: messages where the model can chat, else plain text."""
-    if chat is None:
-        chat = engine.tokenizer.has_chat_template
-    if not chat:
-        if system is not None:
-            raise InvalidInput("--system needs a chat template: this is a plain-text prompt")
-        return text
-    messages = [] if system is None else [{"role": "system", "content": system}]
-    return [*messages, {"role": "user", "content": text}]
 
 
 def _decode_plainly(
