@@ -169,9 +169,9 @@ struct TimesQ4 {
 };
 #endif
 
-// Integer activations: a group is added up exactly in integers, then scaled. The integers are computed
-// one register's width of outputs at a time (kParts of them), which leaves registers for more rows.
-// `Dot` knows how a vector of codes meets the activations, and how many vectors a group has.
+// Integer activations: a group is added up exactly in integers, then scaled. `Dot` knows how a vector of
+// codes meets the activations, how many vectors a group has, and how its loops are best compiled: what
+// GCC makes of them decides a third of the speed where there are only 16 registers.
 template <class Dot>
 struct TimesIntegers {
   static constexpr int rows = kRowsIntegers;
@@ -180,117 +180,112 @@ struct TimesIntegers {
   static inline void run(const uint8_t* w, int64_t panel, const Block& x, float* y, int64_t ldy) {
     const int64_t groups = x.cols / kGroup;
     constexpr int64_t group_bytes = (four_bits ? 5 : 8) * kVector;
-    F16 out[P][M];
-    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m) out[p][m] = zero();
-    for (int64_t g = 0; g < groups; ++g) {
+    // In memory, because registers are for the integers: touched once a group, and aligned, because a
+    // store across cache lines is slow to read again.
+    alignas(64) float out[P][M][kPanel];
+    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m) store(out[p][m], zero());
+    SLIP_KEEP_LOOP for (int64_t g = 0; g < groups; ++g) {
       SLIP_UNROLL for (int p = 0; p < P; ++p) {
         const uint8_t* at = w + p * panel + g * group_bytes;
-        int32_t totals[M][16];
-        SLIP_KEEP_LOOP for (int part = 0; part < kParts; ++part) {
-          Part total[M];
-          SLIP_UNROLL for (int m = 0; m < M; ++m) total[m] = zero_part();
+        I16 total[M];
+        SLIP_UNROLL for (int m = 0; m < M; ++m) total[m] = set1_int(0);
+        if constexpr (Dot::unrolled) {
+          SLIP_UNROLL for (int v = 0; v < Dot::vectors; ++v) {
+            prefetch(at + kAhead + v * kVector);
+            Dot::step(total, load_ints(at + v * kVector), x, g * kGroup, v);
+          }
+        } else {
           SLIP_KEEP_LOOP for (int v = 0; v < Dot::vectors; ++v) {
             prefetch(at + kAhead + v * kVector);
-            const Part codes = load_part(at + v * kVector + part * (kVector / kParts));
-            Dot::step(total, codes, x, g * kGroup, v);
+            Dot::step(total, load_ints(at + v * kVector), x, g * kGroup, v);
           }
-          SLIP_UNROLL for (int m = 0; m < M; ++m) store_part(totals[m] + part * (16 / kParts), Dot::finish(total[m]));
         }
         if constexpr (four_bits) {
           prefetch(at + kAhead + 4 * kVector);
           const uint16_t* halves = reinterpret_cast<const uint16_t*>(at + 4 * kVector);
           const F16 scale = load_halves(halves), minimum = load_halves(halves + 16);
           SLIP_UNROLL for (int m = 0; m < M; ++m) {
-            const F16 scaled = mul(to_floats(load_ints(totals[m])), set1(x.scales[m * x.group_stride + g]));
-            out[p][m] = fma(scaled, scale, out[p][m]);
-            out[p][m] = fma(minimum, set1(x.sums[m * x.group_stride + g]), out[p][m]);
+            const F16 scaled = mul(to_floats(Dot::finish(total[m])), set1(x.scales[m * x.group_stride + g]));
+            const F16 sum = fma(scaled, scale, load(out[p][m]));
+            store(out[p][m], fma(minimum, set1(x.sums[m * x.group_stride + g]), sum));
           }
         } else {
           const uint8_t* scales = w + p * panel + groups * 8 * kVector + g * 32;
           const F16 scale = load_halves(reinterpret_cast<const uint16_t*>(scales));
           SLIP_UNROLL for (int m = 0; m < M; ++m) {
             // Codes are stored + 128, which leaves through the sum of the activations.
-            const I16 exact = add(load_ints(totals[m]), set1_int(-128 * x.code_sums[m * x.group_stride + g]));
+            const I16 exact = add(total[m], set1_int(-128 * x.code_sums[m * x.group_stride + g]));
             const F16 scaled = mul(to_floats(exact), set1(x.scales[m * x.group_stride + g]));
-            out[p][m] = fma(scaled, scale, out[p][m]);
+            store(out[p][m], fma(scaled, scale, load(out[p][m])));
           }
         }
       }
     }
     SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m)
-      store(y + m * ldy + p * kPanel, out[p][m]);
+      store(y + m * ldy + p * kPanel, load(out[p][m]));
   }
 };
-
-// Runs step(0) ... step(N - 1). For more than a few rows the loop stays a loop: unrolled, GCC keeps more
-// products alive than there are registers.
-template <int N, int M, class Step>
-static inline void repeat(Step step) {
-  if constexpr (M <= 2) {
-    SLIP_UNROLL for (int j = 0; j < N; ++j) step(j);
-  } else {
-    SLIP_KEEP_LOOP for (int j = 0; j < N; ++j) step(j);
-  }
-}
 
 // 4-bit codes times int8 activations, bytes times bytes: low nibbles, then high ones.
 struct Q4Bytes {
   static constexpr int vectors = 4;
+  static constexpr bool unrolled = true;
   template <int M>
-  static inline void step(Part (&total)[M], Part codes, const Block& x, int64_t k, int v) {
+  static inline void step(I16 (&total)[M], I16 codes, const Block& x, int64_t k, int v) {
     const int8_t* at = x.codes + k + v * 8;
-    repeat<2, M>([&](int j) {
-      const Part nibbles = mask_part<0x0f0f0f0f>(codes);
-      SLIP_UNROLL for (int m = 0; m < M; ++m)
-        total[m] = dot_nibbles(total[m], nibbles, quad(at + m * x.stride + 4 * j));
-      codes = shift_down<4>(codes);
-    });
+    const I16 mask = set1_int(0x0f0f0f0f), low = bit_and(codes, mask), high = bit_and(sar<4>(codes), mask);
+    SLIP_UNROLL for (int m = 0; m < M; ++m) settle(total[m] = dot_nibbles(total[m], low, quad(at + m * x.stride)));
+    SLIP_UNROLL for (int m = 0; m < M; ++m)
+      settle(total[m] = dot_nibbles(total[m], high, quad(at + m * x.stride + 4)));
   }
-  static inline Part finish(Part total) { return finish_nibbles(total); }
+  static inline I16 finish(I16 total) { return finish_nibbles(total); }
 };
 
 // 4-bit codes times 16-bit activations: layout.h's four pairs of an octet.
 struct Q4Words {
   static constexpr int vectors = 4;
+  static constexpr bool unrolled = false;
   template <int M>
-  static inline void step(Part (&total)[M], Part codes, const Block& x, int64_t k, int v) {
+  static inline void step(I16 (&total)[M], I16 codes, const Block& x, int64_t k, int v) {
     const uint32_t* at = x.wide + k / 2 + v * 4;
-    repeat<4, M>([&](int j) {
-      const Part nibbles = mask_part<0x000f000f>(codes);
+    SLIP_UNROLL for (int j = 0; j < 4; ++j) {
+      const I16 nibbles = bit_and(codes, set1_int(0x000f000f));
       SLIP_UNROLL for (int m = 0; m < M; ++m)
         total[m] = dot_words(total[m], nibbles, int32_t(at[m * (x.stride / 2) + j]));
-      codes = shift_down<4>(codes);
-    });
+      codes = sar<4>(codes);
+    }
   }
-  static inline Part finish(Part total) { return total; }
+  static inline I16 finish(I16 total) { return total; }
 };
 
 // 8-bit codes times 16-bit activations: numbers 0 and 2 of four, then 1 and 3, as layout.h pairs them.
 struct Q8Words {
   static constexpr int vectors = 8;
+  static constexpr bool unrolled = true;
   template <int M>
-  static inline void step(Part (&total)[M], Part codes, const Block& x, int64_t k, int v) {
+  static inline void step(I16 (&total)[M], I16 codes, const Block& x, int64_t k, int v) {
     const uint32_t* at = x.wide + k / 2 + v / 2 * 4 + v % 2;
-    repeat<2, M>([&](int j) {
-      const Part bytes = mask_part<0x00ff00ff>(codes);
-      SLIP_UNROLL for (int m = 0; m < M; ++m)
-        total[m] = dot_words(total[m], bytes, int32_t(at[m * (x.stride / 2) + 2 * j]));
-      codes = shift_down<8>(codes);
-    });
+    const I16 mask = set1_int(0x00ff00ff), even = bit_and(codes, mask), odd = bit_and(sar<8>(codes), mask);
+    const int64_t stride = x.stride / 2;
+    SLIP_UNROLL for (int m = 0; m < M; ++m)
+      settle(total[m] = dot_words(total[m], even, int32_t(at[m * stride])));
+    SLIP_UNROLL for (int m = 0; m < M; ++m)
+      settle(total[m] = dot_words(total[m], odd, int32_t(at[m * stride + 2])));
   }
-  static inline Part finish(Part total) { return total; }
+  static inline I16 finish(I16 total) { return total; }
 };
 
 #if SLIP_BF16
 // 8-bit codes times int8 activations, bytes times bytes.
 struct Q8Bytes {
   static constexpr int vectors = 8;
+  static constexpr bool unrolled = true;
   template <int M>
-  static inline void step(Part (&total)[M], Part codes, const Block& x, int64_t k, int v) {
+  static inline void step(I16 (&total)[M], I16 codes, const Block& x, int64_t k, int v) {
     const int8_t* at = x.codes + k + v * 4;
     SLIP_UNROLL for (int m = 0; m < M; ++m) total[m] = dot_bytes(total[m], codes, quad(at + m * x.stride));
   }
-  static inline Part finish(Part total) { return total; }
+  static inline I16 finish(I16 total) { return total; }
 };
 
 using TimesQ8Int8 = TimesIntegers<Q8Bytes>;

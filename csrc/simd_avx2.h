@@ -11,7 +11,7 @@ namespace SLIP_NS {
 
 constexpr bool kBf16Dot = false;
 constexpr int kRowsF32 = 5;       // 10 accumulators of the 16 registers
-constexpr int kRowsIntegers = 6;  // half as wide, but with more between them
+constexpr int kRowsIntegers = 5;
 
 struct F16 {
   __m256 a, b;
@@ -89,26 +89,30 @@ static inline uint32_t at_least(F16 x, F16 y) {
          uint32_t(_mm256_movemask_ps(_mm256_cmp_ps(x.b, y.b, _CMP_GE_OQ))) << 8;
 }
 
-// Integer products work on half a panel, one register, at a time.
-constexpr int kParts = 2;
-using Part = __m256i;
-
-static inline Part zero_part() { return _mm256_setzero_si256(); }
-static inline Part load_part(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
-static inline void store_part(int32_t* p, Part x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x); }
-template <int n> static inline Part shift_down(Part x) { return _mm256_srli_epi32(x, n); }
-template <int mask> static inline Part mask_part(Part x) { return _mm256_and_si256(x, _mm256_set1_epi32(mask)); }
-
 // Four 4-bit codes times four signed bytes a lane. Sixteen bits hold the sum of a whole group: two
 // products a step, eight steps, 15 * 127 each: 30,480.
-static inline Part dot_nibbles(Part total, Part codes, int32_t x) {
-  return _mm256_add_epi16(total, _mm256_maddubs_epi16(codes, _mm256_set1_epi32(x)));
+static inline I16 dot_nibbles(I16 total, I16 codes, int32_t x) {
+  const __m256i bytes = _mm256_set1_epi32(x);
+  return {_mm256_add_epi16(total.a, _mm256_maddubs_epi16(codes.a, bytes)),
+          _mm256_add_epi16(total.b, _mm256_maddubs_epi16(codes.b, bytes))};
 }
-static inline Part finish_nibbles(Part total) { return _mm256_madd_epi16(total, _mm256_set1_epi16(1)); }
+static inline I16 finish_nibbles(I16 total) {
+  const __m256i one = _mm256_set1_epi16(1);
+  return {_mm256_madd_epi16(total.a, one), _mm256_madd_epi16(total.b, one)};
+}
 
 // Two 16-bit numbers a lane: total + a.lo * x.lo + a.hi * x.hi.
-static inline Part dot_words(Part total, Part a, int32_t x) {
-  return _mm256_add_epi32(total, _mm256_madd_epi16(a, _mm256_set1_epi32(x)));
+static inline I16 dot_words(I16 total, I16 a, int32_t x) {
+  const __m256i pair = _mm256_set1_epi32(x);
+  return {_mm256_add_epi32(total.a, _mm256_madd_epi16(a.a, pair)),
+          _mm256_add_epi32(total.b, _mm256_madd_epi16(a.b, pair))};
+}
+
+// The sum is made here: left to itself, GCC keeps the products of several steps, more than it has registers for.
+static inline void settle(I16& x) {
+#if defined(__GNUC__)
+  __asm__("" : "+x"(x.a), "+x"(x.b));
+#endif
 }
 
 static inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }

@@ -95,33 +95,25 @@ static inline float max_lanes(F16 x) {
 // Bit i set where x[i] >= y[i].
 static inline uint32_t at_least(F16 x, F16 y) { return _mm512_cmp_ps_mask(x.v, y.v, _CMP_GE_OQ); }
 
-// Integer products take a whole panel in one register.
-constexpr int kParts = 1;
-using Part = __m512i;
-
-static inline Part zero_part() { return _mm512_setzero_si512(); }
-static inline Part load_part(const uint8_t* p) { return _mm512_loadu_si512(p); }
-static inline void store_part(int32_t* p, Part x) { _mm512_storeu_si512(p, x); }
-template <int n> static inline Part shift_down(Part x) { return _mm512_srli_epi32(x, n); }
-template <int mask> static inline Part mask_part(Part x) { return _mm512_and_si512(x, _mm512_set1_epi32(mask)); }
-
 #if SLIP_BF16  // with VNNI: four unsigned bytes times four signed bytes a lane, exactly
-static inline Part dot_bytes(Part total, Part codes, int32_t x) {
-  return _mm512_dpbusd_epi32(total, codes, _mm512_set1_epi32(x));
+static inline I16 dot_bytes(I16 total, I16 codes, int32_t x) {
+  return {_mm512_dpbusd_epi32(total.v, codes.v, _mm512_set1_epi32(x))};
 }
-static inline Part dot_nibbles(Part total, Part codes, int32_t x) { return dot_bytes(total, codes, x); }
-static inline Part finish_nibbles(Part total) { return total; }
+static inline I16 dot_nibbles(I16 total, I16 codes, int32_t x) { return dot_bytes(total, codes, x); }
+static inline I16 finish_nibbles(I16 total) { return total; }
 #else  // 4-bit codes alone fit the 16-bit sums; see simd_avx2.h
-static inline Part dot_nibbles(Part total, Part codes, int32_t x) {
-  return _mm512_add_epi16(total, _mm512_maddubs_epi16(codes, _mm512_set1_epi32(x)));
+static inline I16 dot_nibbles(I16 total, I16 codes, int32_t x) {
+  return {_mm512_add_epi16(total.v, _mm512_maddubs_epi16(codes.v, _mm512_set1_epi32(x)))};
 }
-static inline Part finish_nibbles(Part total) { return _mm512_madd_epi16(total, _mm512_set1_epi16(1)); }
+static inline I16 finish_nibbles(I16 total) { return {_mm512_madd_epi16(total.v, _mm512_set1_epi16(1))}; }
 #endif
 
 // Two 16-bit numbers a lane: total + a.lo * x.lo + a.hi * x.hi.
-static inline Part dot_words(Part total, Part a, int32_t x) {
-  return _mm512_add_epi32(total, _mm512_madd_epi16(a, _mm512_set1_epi32(x)));
+static inline I16 dot_words(I16 total, I16 a, int32_t x) {
+  return {_mm512_add_epi32(total.v, _mm512_madd_epi16(a.v, _mm512_set1_epi32(x)))};
 }
+
+static inline void settle(I16&) {}  // there are registers enough
 
 #if SLIP_BF16
 // acc + w.hi * x.hi + w.lo * x.lo, in the processor's own order.

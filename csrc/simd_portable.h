@@ -133,19 +133,8 @@ static inline uint32_t at_least(F16 a, F16 b) {
   return mask;
 }
 
-// Integer products take a whole panel at a time.
-constexpr int kParts = 1;
-using Part = I16;
-
-static inline Part zero_part() { return set1_int(0); }
-static inline Part load_part(const uint8_t* p) { return load_ints(p); }
-static inline void store_part(int32_t* p, Part x) { store_ints(p, x); }
-// Moves sign bits along, which no mask of ours lets through.
-template <int n> static inline Part shift_down(Part x) { return sar<n>(x); }
-template <int mask> static inline Part mask_part(Part x) { return bit_and(x, set1_int(mask)); }
-
 // Two 16-bit numbers a lane, the weights' not negative: total + a.lo * x.lo + a.hi * x.hi.
-static inline Part dot_words(Part total, Part a, int32_t x) {
+static inline I16 dot_words(I16 total, I16 a, int32_t x) {
 #if defined(__SSE2__)
   const __m128i pair = _mm_set1_epi32(x);
   __m128i parts[4], sums[4];
@@ -161,15 +150,16 @@ static inline Part dot_words(Part total, Part a, int32_t x) {
 }
 
 // Four 4-bit codes times four signed bytes a lane, added up exactly.
-static inline Part dot_nibbles(Part total, Part codes, int32_t x) {
+static inline I16 dot_nibbles(I16 total, I16 codes, int32_t x) {
   // Bytes 0 and 2, then 1 and 3, as 16-bit pairs with their signs.
   const auto pair = [](int8_t low, int8_t high) {
     return int32_t(uint32_t(uint16_t(high)) << 16 | uint16_t(low));
   };
-  total = dot_words(total, mask_part<0x00ff00ff>(codes), pair(int8_t(x), int8_t(x >> 16)));
-  return dot_words(total, mask_part<0x00ff00ff>(shift_down<8>(codes)), pair(int8_t(x >> 8), int8_t(x >> 24)));
+  total = dot_words(total, bit_and(codes, set1_int(0x00ff00ff)), pair(int8_t(x), int8_t(x >> 16)));
+  return dot_words(total, bit_and(sar<8>(codes), set1_int(0x00ff00ff)), pair(int8_t(x >> 8), int8_t(x >> 24)));
 }
-static inline Part finish_nibbles(Part total) { return total; }
+static inline I16 finish_nibbles(I16 total) { return total; }
+static inline void settle(I16&) {}
 
 static inline void prefetch(const void* p) {
 #if defined(__GNUC__)
