@@ -11,7 +11,8 @@ namespace SLIP_NS {
 
 static constexpr slip::Kernels table(const char* name) {
   return {name, kBf16Dot, multiply, convert, attend, rms_norm, rotate, add_into, scale_by, swiglu, store_cache,
-          {maxima, maxima_double, exponentials, divide, overlap, excess, runners, runners_double}};
+          {maxima, maxima_double, exponentials, divide, overlap, excess, reach, runners,
+           runners_double}};
 }
 
 }  // namespace SLIP_NS

@@ -18,7 +18,7 @@ struct RaceStream {
   std::array<uint32_t, 3> words;
 };
 
-// Who of a chunk can still win a race: bit i for id 64 * chunk + i. `bits` are everybody's random bits.
+// Who of a chunk may still win a race: bit i for id 64 * chunk + i. `bits` are everybody's random bits.
 struct Runners {
   uint64_t mask;
   uint32_t bits[kChunk];
@@ -35,6 +35,8 @@ struct RowKernels {
   double (*overlap)(const float* p, const float* q, int64_t n);
   // out = max(scale * p - q, 0).
   void (*excess)(const float* p, const float* q, double scale, int64_t n, double* out);
+  // Bit i set where x[i] >= edge, for up to 64 numbers.
+  uint64_t (*reach)(const float* x, int64_t count, float edge);
   // The runners of a chunk that may arrive no later than `slowest`; the chunk's weights from n on are 0.
   void (*runners)(const float* weights, int64_t n, int64_t chunk, const RaceStream&, double slowest, Runners&);
   void (*runners_double)(const double* weights, int64_t n, int64_t chunk, const RaceStream&, double slowest,

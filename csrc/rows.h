@@ -1,14 +1,16 @@
 // Sampling's steps over one row of logits or weights; see row_kernels.h.
 //
 // Loops over plain arrays of 16 are written so that compilers turn them into vectors without being
-// allowed to reorder anything: every lane has its own running sum or maximum.
+// allowed to reorder anything: every lane has its own running sum or maximum. They stay loops
+// (SLIP_KEEP_LOOP), because GCC unrolls short ones first and then finds no vectors in them.
 #pragma once
 
 #include <cmath>
-#include <cstring>
 
+#include "philox.h"
 #include "pointwise.h"
 #include "row_kernels.h"
+#include "unroll.h"
 
 namespace SLIP_NS {
 
@@ -75,6 +77,7 @@ static inline double sum16(const double* sums) {
 }
 
 static inline void add_doubles(const float* x, double* sums) {
+  SLIP_KEEP_LOOP
   for (int j = 0; j < 16; ++j) sums[j] += double(x[j]);
 }
 
@@ -123,61 +126,40 @@ static void excess(const float* p, const float* q, double scale, int64_t n, doub
   }
 }
 
-// Ten rounds of Philox4x32 (Salmon et al., SC 2011) on 16 consecutive counters.
-static inline void philox16(uint32_t first, const slip::RaceStream& stream, uint32_t* bits) {
-  uint32_t c0[16], c1[16], c2[16], c3[16];
-  for (uint32_t i = 0; i < 16; ++i) {
-    c0[i] = first + i;
-    c1[i] = stream.words[0];
-    c2[i] = stream.words[1];
-    c3[i] = stream.words[2];
-  }
-  uint32_t k0 = stream.key[0], k1 = stream.key[1];
-  for (int round = 0; round < 10; ++round) {
-    for (int i = 0; i < 16; ++i) {
-      const uint64_t low = uint64_t(c0[i]) * 0xD2511F53u, high = uint64_t(c2[i]) * 0xCD9E8D57u;
-      c0[i] = uint32_t(high >> 32) ^ c1[i] ^ k0;
-      c2[i] = uint32_t(low >> 32) ^ c3[i] ^ k1;
-      c1[i] = uint32_t(high);
-      c3[i] = uint32_t(low);
-    }
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-  for (int i = 0; i < 16; ++i) {
-    bits[4 * i] = c0[i];
-    bits[4 * i + 1] = c1[i];
-    bits[4 * i + 2] = c2[i];
-    bits[4 * i + 3] = c3[i];
-  }
+static inline uint64_t reach_all(const float* x, F16 edge) {
+  uint64_t mask = 0;
+  for (int i = 0; i < kChunk; i += 16) mask |= uint64_t(at_least(load(x + i), edge)) << i;
+  return mask;
+}
+
+static uint64_t reach(const float* x, int64_t count, float edge) {
+  if (count == kChunk) return reach_all(x, set1(edge));
+  uint64_t mask = 0;
+  for (int64_t i = 0; i < count; ++i) mask |= uint64_t(x[i] >= edge) << i;
+  return mask;
 }
 
 template <class Weight>
 static inline void find_runners(const Weight* weights, int64_t n, int64_t chunk, const slip::RaceStream& stream,
                                 double slowest, slip::Runners& out) {
   philox16(uint32_t(chunk * (kChunk / 4)), stream, out.bits);
-  const Weight* w = weights + chunk * kChunk;
-  Weight rest[kChunk];
-  if (const int64_t count = n - chunk * kChunk; count < kChunk) {
-    padded(w, count, rest, kChunk, Weight(0));
-    w = rest;
+  const Weight* from = weights + chunk * kChunk;
+  const int64_t count = n - chunk * kChunk < kChunk ? n - chunk * kChunk : kChunk;
+  float w[kChunk] = {};
+  int32_t halves[kChunk];
+  for (int64_t i = 0; i < count; ++i) w[i] = float(from[i]);
+  for (int64_t i = 0; i < kChunk; ++i) halves[i] = int32_t(~out.bits[i] >> 1);
+  // Since -log u >= 1 - u, who arrives by `slowest` weighs at least (1 - u) / slowest; so most are out
+  // without a logarithm. 1 - u is a little more than halves / 2^31, and the margin is for rounding.
+  // Weights out of float32's comfort just run.
+  const bool comfort = slowest > 1e-20 && slowest < 1e20;
+  const F16 scale = set1(comfort ? float((1.0 - 1e-5) / 2147483648.0 / slowest) : 0.0f);
+  const F16 smallest = set1(comfort ? 1e-45f : -1.0f);
+  out.mask = 0;
+  for (int64_t i = 0; i < kChunk; i += 16) {
+    const F16 needed = max(mul(to_floats(load_ints(halves + i)), scale), smallest);
+    out.mask |= uint64_t(at_least(load(w + i), needed)) << i;
   }
-  // -log u >= 1 - u, so most runners are out without a logarithm.
-  uint8_t in[kChunk];
-  for (int64_t i = 0; i < kChunk; ++i) {
-    const double signed_bits = double(int32_t(~out.bits[i] ^ 0x80000000u));
-    const double missing = (signed_bits + 2147483648.5) * (1.0 / 4294967296.0);  // 1 - u
-    const double weight = double(w[i]);
-    in[i] = uint8_t((weight > 0.0) & (missing * (1.0 - 1e-12) <= slowest * weight));
-  }
-  uint64_t mask = 0;
-  for (int64_t i = 0; i < kChunk; i += 8) {
-    uint64_t eight;
-    std::memcpy(&eight, in + i, 8);
-    if (eight == 0) continue;
-    for (int64_t j = 0; j < 8; ++j) mask |= uint64_t(in[i + j]) << (i + j);
-  }
-  out.mask = mask;
 }
 
 static void runners(const float* weights, int64_t n, int64_t chunk, const slip::RaceStream& stream,

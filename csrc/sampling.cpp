@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <functional>
 #include <utility>
 
 namespace slip {
@@ -26,14 +28,22 @@ double sum_of(std::vector<Candidate>::const_iterator first, std::vector<Candidat
   return sum;
 }
 
-// Calls visit(id) for the ids of the chunks that may hold somebody, ascending.
-template <class May, class Visit>
-void walk(int64_t size, May may, Visit visit) {
-  for (int64_t chunk = 0; chunk < chunks_of(size); ++chunk) {
-    if (!may(chunk)) continue;
-    const int64_t last = std::min(size, (chunk + 1) * kChunk);
-    for (int64_t id = chunk * kChunk; id < last; ++id) visit(id);
+// Calls visit(first + i) for each bit i that is set.
+template <class Visit>
+void each(uint64_t mask, int64_t first, Visit visit) {
+  for (; mask != 0; mask >>= 1, ++first) {
+    while ((mask & 0xff) == 0) {
+      mask >>= 8;
+      first += 8;
+    }
+    if (mask & 1) visit(first);
   }
+}
+
+// The smallest float32 that is not below x.
+float round_up_to_float(double x) {
+  const float near = float(x);
+  return double(near) < x ? std::nextafter(near, HUGE_VALF) : near;
 }
 
 // One row on its way to a distribution.
@@ -93,30 +103,41 @@ class Row {
       bound = high[size_t(k - 1)];
     }
     high.clear();
-    walk(size_, [&](int64_t chunk) { return peaks_[size_t(chunk)] >= bound; },
-         [&](int64_t id) { if (logits_[id] >= bound) high.push_back(logits_[id]); });
+    walk(logits_, bound, bound, [&](int64_t id) { high.push_back(logits_[id]); });
     std::nth_element(high.begin(), high.begin() + std::ptrdiff_t(k - 1), high.end(), by_height);
 
+    const float last = high[size_t(k - 1)];
     const auto cooled = [&](float logit) { return (logit - top_) / temperature; };
-    const float edge = cooled(high[size_t(k - 1)]);
-    std::vector<float> logits;
-    walk(size_, [&](int64_t chunk) { return cooled(peaks_[size_t(chunk)]) >= edge; },
-         [&](int64_t id) {
-           if (!(cooled(logits_[id]) >= edge)) return;
-           field_.push_back({0.0f, id});
-           logits.push_back(logits_[id]);
-         });
-    rows_.exponentials(logits.data(), int64_t(logits.size()), top_, temperature, logits.data());
-    for (size_t i = 0; i < field_.size(); ++i) field_[i].weight = logits[i];
+    // Logits that the subtraction makes equal lie within its rounding.
+    const float near = last - 1e-6f * (std::fabs(last) + std::fabs(top_));
+    high.clear();
+    walk(logits_, near, near, [&](int64_t id) {
+      if (!(cooled(logits_[id]) >= cooled(last))) return;
+      field_.push_back({0.0f, id});
+      high.push_back(logits_[id]);
+    });
+    rows_.exponentials(high.data(), int64_t(high.size()), top_, temperature, high.data());
+    for (size_t i = 0; i < field_.size(); ++i) field_[i].weight = high[i];
   }
 
   // Those that weigh at least `edge`.
   void gather(double edge) {
     field_.clear();
-    // Where a logit lies below a peak, its computed weight may exceed the peak's by rounding.
-    const double safe = edge * (1.0 - 1e-5);
-    walk(size_, [&](int64_t chunk) { return double(peaks_[size_t(chunk)]) >= safe; },
-         [&](int64_t id) { if (double(out_[id]) >= edge) field_.push_back({out_[id], id}); });
+    // A computed weight may exceed that of a higher logit, by rounding.
+    walk(out_, float(edge * (1.0 - 1e-5)), round_up_to_float(edge),
+         [&](int64_t id) { field_.push_back({out_[id], id}); });
+  }
+
+  // Calls visit(id) for the numbers >= edge in chunks whose peaks reach `peak`, ascending.
+  template <class Visit>
+  void walk(const float* numbers, float peak, float edge, Visit visit) {
+    for (size_t group = 0; group < peaks_.size(); group += kChunk) {
+      const int64_t many = std::min(kChunk, int64_t(peaks_.size() - group));
+      each(rows_.reach(peaks_.data() + group, many, peak), int64_t(group), [&](int64_t chunk) {
+        const int64_t first = chunk * kChunk;
+        each(rows_.reach(numbers + first, std::min(kChunk, size_ - first), edge), first, visit);
+      });
+    }
   }
 
   // The heaviest, among them all that top_p keeps.
@@ -134,11 +155,23 @@ class Row {
     return float(1.0 - ahead / total) > float(1.0 - mass);
   }
 
-  // Keeps the smallest set of the heaviest with a share `mass` of the total, found by halving.
+  // Keeps the smallest set of the heaviest with a share `mass` of the total. Weights that agree in their
+  // leading bits are added up together; only those among which the edge lies are looked at one by one.
   void top_p(double total, double mass) {
-    auto first = field_.begin(), last = field_.end();  // all before `first` stay, none from `last` on
+    const auto drawer = [](const Candidate& c) {
+      uint32_t bits;
+      std::memcpy(&bits, &c.weight, 4);
+      return size_t((0x3f800000u - bits) >> 19);  // 0 for the weight 1, which is the heaviest
+    };
+    std::vector<double> sums((0x3f800000u >> 19) + 1);
+    for (const Candidate& c : field_) sums[drawer(c)] += double(c.weight);
     double ahead = 0.0;
-    while (last - first > 1) {
+    size_t edge = 0;
+    while (edge < sums.size() && stays(ahead + sums[edge], total, mass)) ahead += sums[edge++];
+
+    auto first = std::partition(field_.begin(), field_.end(), [&](const Candidate& c) { return drawer(c) < edge; });
+    auto last = std::partition(first, field_.end(), [&](const Candidate& c) { return drawer(c) == edge; });
+    while (last - first > 1) {  // all before `first` stay, none from `last` on
       const auto middle = first + (last - first) / 2;
       std::nth_element(first, middle, last, ahead_of);
       const double sum = sum_of(first, middle);
@@ -199,11 +232,12 @@ std::vector<int64_t> run(const Weight* weights, int64_t size, const std::vector<
   const auto start = [&](int64_t chunk) {
     Runners runners;
     find_runners(weights, size, chunk, stream, arrivals.slowest(), runners);
-    for (int64_t i = 0; runners.mask != 0; ++i, runners.mask >>= 1) {
-      if ((runners.mask & 1) == 0) continue;
+    each(runners.mask, 0, [&](int64_t i) {
       const int64_t id = chunk * kChunk + i;
-      arrivals.add(-std::log((double(runners.bits[i]) + 0.5) * kScale) / double(weights[id]), id);
-    }
+      const double weight = id < size ? double(weights[id]) : 0.0;
+      if (!(weight > 0.0)) return;
+      arrivals.add(-std::log((double(runners.bits[i]) + 0.5) * kScale) / weight, id);
+    });
   };
   // The heaviest first, then the heavy: after them hardly anybody can still win.
   const int64_t heaviest = std::max_element(peaks.begin(), peaks.end()) - peaks.begin();

@@ -4,7 +4,6 @@
 // without noise for tokens that can't win. Knows no model. V vocabulary.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -22,9 +21,6 @@ struct Filters {
 
 // Writes the (V,) probabilities and returns the highest logit. If that is not finite, nothing is written.
 float distribution(const RowKernels& rows, const float* logits, int64_t size, const Filters& filters, float* out);
-
-// Ten rounds of Philox4x32 (Salmon et al., SC 2011).
-std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
 // The first `count` of E[t] / weight[t] in order, ties to the lowest id; weight 0 never arrives.
 std::vector<int64_t> race(const RowKernels& rows, const float* weights, int64_t size, const RaceStream& stream,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 
 from slipstream.config import EngineConfig, SamplingParams, SpeculationConfig
@@ -89,3 +90,30 @@ def test_unknown_choices_of_the_engine_list_the_valid_ones() -> None:
         EngineConfig(weights="fp8")
     with pytest.raises(InvalidInput, match="max_batch"):
         EngineConfig(max_batch=0)
+
+
+def test_numpys_numbers_are_taken_and_kept_as_pythons() -> None:
+    params = SamplingParams(
+        temperature=np.float32(0.75),  # type: ignore[arg-type]
+        top_k=np.int64(3),  # type: ignore[arg-type]
+        logit_bias={np.int32(3): np.float64(1.5)},  # type: ignore[dict-item]
+        stop_token_ids=np.array([4, 5]),  # type: ignore[arg-type]
+        seed=np.uint64(2**63),  # type: ignore[arg-type]
+    )
+    assert params == SamplingParams(
+        temperature=0.75, top_k=3, logit_bias={3: 1.5}, stop_token_ids=(4, 5), seed=2**63
+    )
+    assert {type(v) for v in (params.top_k, params.seed, *params.stop_token_ids)} == {int}
+    assert SpeculationConfig(k=np.int8(5)).k == 5  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput):
+        SamplingParams(top_k=np.float64(2.5))  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput):
+        SamplingParams(temperature=np.bool_(True))  # type: ignore[arg-type]
+
+
+def test_settings_are_hashable_and_equal_ones_hash_alike() -> None:
+    one = SamplingParams(temperature=1, logit_bias={1: 2.0, 3: 4.0}, stop=["a"])  # type: ignore[arg-type]
+    other = SamplingParams(temperature=1.0, logit_bias={3: 4.0, 1: 2.0}, stop=("a",))
+    assert one == other
+    assert len({one, other, SamplingParams()}) == 2
+    assert len({SpeculationConfig(), SpeculationConfig()}) == 1
