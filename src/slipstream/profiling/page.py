@@ -28,7 +28,7 @@ body{font:15px/1.5 system-ui,sans-serif;color:var(--fg);background:var(--bg);
 max-width:1000px;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.6rem}h2{font-size:1.15rem;margin-top:2rem}h3{font-size:.9rem;margin:0}
 ul{padding-left:1.2rem}
-table{border-collapse:collapse;display:block;overflow-x:auto}
+table{border-collapse:collapse;display:block;overflow-x:auto;margin:0 0 1rem}
 td,th{padding:.25rem .8rem .25rem 0;text-align:left;border-bottom:1px solid var(--soft);
 white-space:nowrap;font-variant-numeric:tabular-nums}
 .plots{display:flex;flex-wrap:wrap;gap:1rem}figure{margin:0;flex:1 1 420px;max-width:480px}

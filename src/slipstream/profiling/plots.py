@@ -53,6 +53,7 @@ class _Axes:
         self.x0, self.x1 = _widen(min(finite_x), max(finite_x))
         self.y0, self.y1 = _widen(0.0 if zero else min(finite_y), max(finite_y))
         self._labels = (x_label, y_label)
+        self._whole = all(x == int(x) for x in finite_x)
 
     def x(self, value: float) -> float:
         return LEFT + (value - self.x0) / (self.x1 - self.x0) * (WIDTH - LEFT - RIGHT)
@@ -66,7 +67,7 @@ class _Axes:
             y = self.y(tick)
             parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
             parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{tick:g}</text>')
-        for tick in _ticks(self.x0, self.x1):
+        for tick in _ticks(self.x0, self.x1, whole=self._whole):
             x, y = self.x(tick), HEIGHT - BOTTOM + 16
             parts.append(f'<text x="{x:.1f}" y="{y}" text-anchor="middle">{tick:g}</text>')
         at = f'x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 6}"'
@@ -111,11 +112,13 @@ def line_plot(
             if math.isfinite(y)
         ]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        # Of a few lines that may coincide the lower ones are wider, so that each can be seen.
+        width = 2 + 2 * (len(lines) - 1 - i if len(lines) <= 3 else 0)
+        style = f'fill="none" stroke="{colour}" stroke-width="{width}"'
+        parts.append(f'<polyline points="{path}" {style}/>')
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{colour}"/>' for x, y in points]
-    return _figure(
-        parts, [line.label for line in lines], title or f"{y_label} over {x_label}", title
-    )
+    spoken = f"{title}: {y_label} over {x_label}" if title else f"{y_label} over {x_label}"
+    return _figure(parts, [line.label for line in lines], spoken, title)
 
 
 def diagonal_plot(points: Sequence[tuple[str, float, float]], x_label: str, y_label: str) -> str:
@@ -165,10 +168,11 @@ def _widen(low: float, high: float) -> tuple[float, float]:
     return (low if low == 0 else low - margin), high + margin
 
 
-def _ticks(low: float, high: float) -> list[float]:
-    """Round values inside a range, eight at most."""
+def _ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
+    """Round values inside a range, eight at most; only whole numbers if asked for."""
     raw = (high - low) / 8
     power = 10 ** math.floor(math.log10(raw))
     step = next(m * power for m in (1, 2, 5, 10) if m * power >= raw)
+    step = max(step, 1.0) if whole else step
     first = math.ceil(low / step)
     return [round(i * step, 10) for i in range(first, math.floor(high / step) + 1)]
