@@ -12,6 +12,7 @@ namespace {
 
 constexpr double kScale = 1.0 / 4294967296.0;  // 2^-32
 constexpr double kColdest = 1e-20;             // as in processors.py
+constexpr uint32_t kOne = 0x3f800000;          // the bits of 1.0f
 
 struct Candidate {
   float weight;
@@ -161,9 +162,9 @@ class Row {
     const auto drawer = [](const Candidate& c) {
       uint32_t bits;
       std::memcpy(&bits, &c.weight, 4);
-      return size_t((0x3f800000u - bits) >> 19);  // 0 for the weight 1, which is the heaviest
+      return bits < kOne ? size_t((kOne - bits) >> 19) : 0;  // 0 for the weight 1, the heaviest
     };
-    std::vector<double> sums((0x3f800000u >> 19) + 1);
+    std::vector<double> sums((kOne >> 19) + 1);
     for (const Candidate& c : field_) sums[drawer(c)] += double(c.weight);
     double ahead = 0.0;
     size_t edge = 0;
