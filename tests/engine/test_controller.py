@@ -7,9 +7,10 @@ seconds, so that a comparison is not a matter of luck.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -39,6 +40,7 @@ class World:
         length: draws how long a draft can be at most; None drafts as deep as asked.
         alpha_spread: spread of the alphas that verdicts report around their mean.
         clock_noise: spread of measured times.
+        seed: of the dice.
     """
 
     alphas: Sequence[float]
@@ -47,27 +49,45 @@ class World:
     length: Callable[[np.random.Generator], int] | None = None
     alpha_spread: float = 0.15
     clock_noise: float = 0.1
-    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(5))
-    lengths: np.random.Generator = field(default_factory=lambda: np.random.default_rng(6))
+    seed: int = 5
 
-    def alpha(self, depth: int) -> float:
-        return self.alphas[min(depth, len(self.alphas) - 1)]
+    def __post_init__(self) -> None:
+        rng = np.random.default_rng(self.seed)
+        means = np.array([*self.alphas, *[self.alphas[-1]] * DEEPEST])[:DEEPEST]
+        self.tokens = [1.0, *(1 + np.cumprod(means).cumsum())]  # expected, by depth
+        # A beta law around the mean: every text has easy and hard places.
+        strength = np.maximum(means * (1 - means) / self.alpha_spread**2 - 1, 1e-3)
+        size = (256, DEEPEST)
+        self._dice = drawn_ahead(
+            lambda: zip(
+                rng.beta(means * strength, (1 - means) * strength, size).tolist(),
+                rng.random(size).tolist(),
+                strict=True,
+            )
+        )
+        self.noise = drawn_ahead(lambda: np.exp(rng.normal(0, self.clock_noise, (256, 2))).tolist())
+        self._lengths = np.random.default_rng(self.seed + 1)
+        self._drafts = [Draft.chain([0] * n, [PointMass()] * n) for n in range(DEEPEST + 1)]
 
     def draft(self, asked: int) -> Draft:
-        depth = asked if self.length is None else min(asked, self.length(self.lengths))
-        return Draft.chain([0] * depth, [PointMass()] * depth)
+        longest = DEEPEST if self.length is None else self.length(self._lengths)
+        return self._drafts[min(asked, longest)]
 
     def verdict(self, draft: Draft) -> Verdict:
-        alphas: list[float] = []
+        alphas, flips = next(self._dice)
         for depth in range(len(draft)):
-            # A beta law around the mean: every text has easy and hard places.
-            mean, spread = self.alpha(depth), self.alpha_spread
-            concentration = max(mean * (1 - mean) / spread**2 - 1, 1e-3)
-            alpha = float(self.rng.beta(mean * concentration, (1 - mean) * concentration))
-            alphas.append(alpha)
-            if self.rng.random() >= alpha:
-                return Verdict(tuple(range(depth)), 0, "residual", tuple(alphas))
-        return Verdict(tuple(range(len(draft))), 0, "bonus", tuple(alphas))
+            if flips[depth] >= alphas[depth]:
+                return Verdict(tuple(range(depth)), 0, "residual", tuple(alphas[: depth + 1]))
+        return Verdict(tuple(range(len(draft))), 0, "bonus", tuple(alphas[: len(draft)]))
+
+
+Drawn = TypeVar("Drawn")
+
+
+def drawn_ahead(draw: Callable[[], Iterable[Drawn]]) -> Iterator[Drawn]:
+    """Dice, many at a time: one by one they would take longer than what is tested."""
+    while True:
+        yield from draw()
 
 
 def request(*, seed: int | None = None, temperature: float = 0.0) -> Request:
@@ -77,7 +97,7 @@ def request(*, seed: int | None = None, temperature: float = 0.0) -> Request:
 
 def copies(world: World) -> list[World]:
     """The same world, with its dice as they were."""
-    return [World(world.alphas, world.pass_seconds, world.draft_seconds)]
+    return [replace(world)]
 
 
 def run(worlds: Sequence[World], controller: Controller, cycles: int) -> tuple[float, float]:
@@ -89,13 +109,11 @@ def run(worlds: Sequence[World], controller: Controller, cycles: int) -> tuple[f
         budgets = controller.budgets(requests)
         drafts = [w.draft(b.depth) for w, b in zip(worlds, budgets, strict=True)]
         verdicts = [w.verdict(d) for w, d in zip(worlds, drafts, strict=True)]
-        for world, draft in zip(worlds, drafts, strict=True):
-            alphas = [world.alpha(depth) for depth in range(len(draft))]
-            tokens += 1 + float(np.cumprod(alphas).sum())
+        tokens += sum(w.tokens[len(d)] for w, d in zip(worlds, drafts, strict=True))
         drafting = max(budget.depth for budget in budgets) * clock.draft_seconds
         target = clock.pass_seconds(sum(len(draft) + 1 for draft in drafts))
         seconds += drafting + target
-        noise = np.exp(clock.rng.normal(0, clock.clock_noise, 2))
+        noise = next(clock.noise)
         controller.update(
             requests,
             drafts,
@@ -164,8 +182,8 @@ def test_it_adapts_after_a_shift_in_either_direction() -> None:
         before, _ = best_fixed(partial(copies, world))
         settling = rate([world], controller, 150)
         settled = rate([world], controller, 600)
-        assert settled >= 0.96 * before
-        assert settling >= 0.8 * before
+        assert settled >= 0.97 * before
+        assert settling >= 0.85 * before
 
 
 def test_it_follows_a_cost_that_shifts() -> None:
@@ -279,4 +297,4 @@ def test_a_stall_while_costs_are_learnt_is_got_over() -> None:
         times = CycleTimes(draft=stall * 0.02 * budget.depth, target=seconds, rest=0.0, batch=1)
         controller.update(requests, [draft], [verdict], times)
     run([world], controller, 400)
-    assert rate([world], controller, 400) >= 0.95 * best_fixed(partial(copies, world))[0]
+    assert rate([world], controller, 400) >= 0.97 * best_fixed(partial(copies, world))[0]

@@ -8,34 +8,38 @@ whose chance is another.
 
 A request's record leans on the pool of its engine, and a depth that nobody has seen on the depth
 above it: who does better than the pool at one depth is expected to at the next. Observations fade
-with every cycle, so that a shift is forgotten into the pool. Knows no cost and no tokens.
-Shape letter: D depths.
+with every later one, and at once when the recent ones together can't be luck: that lets the memory
+be long where nothing shifts. Knows no cost and no tokens. Shape letter: D depths.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterable, Iterator
+from math import sqrt
 from typing import Final, TypeAlias
 
-import numpy as np
+from slipstream.types import Verdict
 
-from slipstream.types import Draft, Verdict
-
-_LEAN_ON_POOL, _LEAN_ON_DEPTH = 6.0, 12.0
+_LEAN_ON_POOL, _LEAN_ON_DEPTH = 20.0, 12.0
 """How many observations the expectation counts as, against a record's own: a request's from the
-pool, and the pool's from the depth above. Chosen among 36 settings of these, the memories and the
-odds below, by replaying answers of a 135M model (docs/tuning.md); leaning on the pool harder gained
-more there, but was slow to follow a shift."""
+pool, and the pool's from the depth above. Chosen with the memories by replaying answers of a 135M
+model (docs/tuning.md): requests differ less from each other than their luck does."""
 
 _FIRST_PRESENT, _FIRST_ALPHA = 0.9, 0.7
 """Before anything is known: there is a draft, and it is worth trying."""
 
+_RECENT, _SHIFT, _FORGET = 0.9, 3.0, 3.0
+"""How a surprise fades with every later draft, so many standard deviations of all recent ones
+together that show a shift, and how much less the past counts after it."""
+
+_LEAST_SPREAD: Final = 0.2
+"""Variance of surprises that is always allowed for: an alpha near 0 or 1 is only an estimate."""
+
 _LEAST: Final = 0.02
 """Levels that are accepted less often than this can bring next to nothing."""
 
-# Rows of the sums: weight and weighted successes of each chance.
-_PRESENT, _OFFERED, _ALPHA = 0, 2, 4
-
+_HEAVY: Final = 1e12
+"""Weights are brought back to 1 from here."""
 
 Chances: TypeAlias = tuple[float, float, float]
 """At one depth: present, offered and alpha, as in the module's docstring."""
@@ -44,44 +48,77 @@ Reach: TypeAlias = tuple[float, float]
 """Of one level: the chance that it is drafted, and the chance that it is accepted."""
 
 
+class _Level:
+    """Weighted tries and successes of the three chances at one depth."""
+
+    __slots__ = ("accepted", "drafted", "offered", "present", "reached", "tried")
+
+    def __init__(self) -> None:
+        self.tried = self.present = 0.0  # the level was allowed: there was a token
+        self.reached = self.offered = 0.0  # all above was accepted: there was a token
+        self.drafted = self.accepted = 0.0  # there was a token, and it was reached: accepted
+
+    def scale(self, factor: float) -> None:
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) * factor)
+
+
 class AcceptanceRecord:
     """Running chances by depth of one request, or of all requests of an engine.
 
     Args:
         deepest: D, levels to keep.
-        memory: cycles after which an observation counts 1/e.
+        memory: drafts after which an observation counts 1/e.
         pool: the record that this one leans on; None for the pool itself.
     """
 
     def __init__(
         self, deepest: int, *, memory: float, pool: AcceptanceRecord | None = None
     ) -> None:
-        self._sums_6D = np.zeros((6, deepest))
-        self._fade = 1 - 1 / memory
+        self._levels = [_Level() for _ in range(deepest)]
+        # What is new weighs more every time, instead of all that is old being faded.
+        self._weight, self._growth = 1.0, memory / (memory - 1)
         self._pool = pool
         self._flips = self._alphas = 16.0
-        self._chances: list[Chances] | None = None
+        self._drafts = self._due = 0  # seen so far; when chances are to be worked out anew
+        self._chances: list[Chances] = []
+        # Sum and variance of recent alphas against what was expected of them.
+        self._surprise = self._spread = 0.0
 
-    def update(self, draft: Draft, verdict: Verdict, asked: int) -> None:
-        """Learn from a verdict on a draft that was allowed ``asked`` levels, at least one."""
-        self.skip()
-        sums_6D = self._sums_6D
-        deepest = max(draft.tree.depths, default=0)
-        sums_6D[_PRESENT, : min(asked, deepest + 1)] += 1
-        sums_6D[_PRESENT + 1, :deepest] += 1
-        reached = len(verdict.alphas)
-        ran_out = reached == len(verdict.path) and reached < asked  # all accepted, no more there
-        sums_6D[_OFFERED, : reached + ran_out] += 1
-        sums_6D[_OFFERED + 1, :reached] += 1
-        sums_6D[_ALPHA, :reached] += 1
-        sums_6D[_ALPHA + 1, :reached] += np.minimum(np.multiply(verdict.alphas, self.scale), 1)
-        self._flips = self._flips * self._fade + len(verdict.path)
-        self._alphas = self._alphas * self._fade + sum(verdict.alphas)
-
-    def skip(self) -> None:
-        """A cycle without a draft: only time passes."""
-        self._sums_6D *= self._fade
-        self._chances = None
+    def update(self, depth: int, verdict: Verdict, asked: int) -> None:
+        """Learn from a verdict on a draft of this depth that was allowed ``asked`` >= 1 levels."""
+        self._weight = weight = self._weight * self._growth
+        scale, alphas = self.scale, verdict.alphas
+        reached, accepted = len(alphas), len(verdict.path)
+        surprise, spread = self._surprise * _RECENT, self._spread * _RECENT**2
+        for index in range(min(asked, depth + 1)):
+            level = self._levels[index]
+            level.tried += weight
+            if index < depth:
+                level.present += weight
+            if index < reached:
+                alpha = min(alphas[index] * scale, 1.0)
+                expected = level.accepted / level.drafted if level.drafted else alpha
+                surprise += alpha - expected
+                spread += expected * (1 - expected)
+                level.reached += weight
+                level.offered += weight
+                level.drafted += weight
+                level.accepted += weight * alpha
+            elif index == reached == accepted:  # all accepted, and no more there
+                level.reached += weight
+        self._drafts += 1
+        if surprise**2 > _SHIFT**2 * (spread + _LEAST_SPREAD):
+            self._weight *= _FORGET
+            self._due = self._drafts
+            surprise = spread = 0.0
+        self._surprise, self._spread = surprise, spread
+        self._flips = self._flips / self._growth + accepted
+        self._alphas = self._alphas / self._growth + sum(alphas)
+        if self._weight > _HEAVY:
+            for level in self._levels:
+                level.scale(1 / self._weight)
+            self._weight = 1.0
 
     @property
     def scale(self) -> float:
@@ -90,48 +127,53 @@ class AcceptanceRecord:
             return self._pool.scale
         return (self._flips + 16.0) / (self._alphas + 16.0)
 
-    def reach(self, deepest: int) -> list[Reach]:
+    def reach(self) -> Iterator[Reach]:
         """What each level is expected to bring; ends where that is next to nothing."""
-        levels: list[Reach] = []
         drafted = accepted = 1.0
-        for present, offered, alpha in self.chances()[:deepest]:
+        for present, offered, alpha in self.chances():
             drafted *= present
             accepted *= offered * alpha
-            if accepted < _LEAST:
-                break
-            levels.append((max(drafted, accepted), accepted))
-        return levels
+            if accepted < _LEAST * drafted or accepted < 0.1 * _LEAST:
+                return
+            yield max(drafted, accepted), accepted
 
-    def chances(self) -> list[Chances]:
-        """The three chances, by depth; ends like :meth:`reach`."""
-        if self._chances is None:
-            expected = None if self._pool is None else self._pool.chances()
-            self._chances = self._lean(expected)
+    def chances(self) -> Iterable[Chances]:
+        """The three chances, by depth.
+
+        A request's are worked out as far as they are asked for; the pool's, which move slowly, when
+        they are an eighth of its drafts old, at most eight.
+        """
+        if self._pool is not None:
+            return self._against(self._pool)
+        if self._drafts >= self._due:
+            self._chances = list(self._by_depth())
+            self._due = self._drafts + max(min(self._drafts, 64) // 8, 1)
         return self._chances
 
-    def _lean(self, pool: list[Chances] | None) -> list[Chances]:
+    def _by_depth(self) -> Iterator[Chances]:
+        """The pool's own ratios, the alphas drawn towards those of the level above."""
+        lean = _LEAN_ON_DEPTH * self._weight
+        present = offered = _FIRST_PRESENT
+        alpha = _FIRST_ALPHA
+        for level in self._levels:
+            present = (level.present + lean * present) / (level.tried + lean)
+            offered = (level.offered + lean * offered) / (level.reached + lean)
+            alpha = (level.accepted + lean * alpha) / (level.drafted + lean)
+            yield present, offered, alpha
+            # That few got here says little about how far they go on.
+            present, offered = max(present, _FIRST_PRESENT), max(offered, _FIRST_PRESENT)
+
+    def _against(self, pool: AcceptanceRecord) -> Iterator[Chances]:
         """The record's own ratios, drawn towards what the pool and the level above let expect."""
-        levels: list[Chances] = []
-        present, offered, alpha = _FIRST_PRESENT, _FIRST_PRESENT, _FIRST_ALPHA
-        odds = accepted = 1.0  # odds: ours against the pool's, of acceptance one level above
-        lean, last = _LEAN_ON_DEPTH if pool is None else _LEAN_ON_POOL, _LEAST
-        for depth, (n, has, m, goes, r, takes) in enumerate(self._sums_6D.T.tolist()):
-            if pool is None:
-                if depth == 1:  # whether there is a draft says little about its length
-                    present = offered = _FIRST_PRESENT
-            elif depth < len(pool):
-                present, offered, theirs = pool[depth]
-                alpha = theirs * odds / (1 - theirs + theirs * odds)
-            else:
-                theirs = alpha
-            present = (has + lean * present) / (n + lean)
-            offered = (goes + lean * offered) / (m + lean)
-            alpha = (takes + lean * alpha) / (r + lean)
-            if pool is not None:
-                odds = (alpha + 1e-3) * (1.001 - theirs) / ((theirs + 1e-3) * (1.001 - alpha))
-                odds = math.sqrt(odds)  # half of what we beat them by is luck
-            levels.append((present, offered, alpha))
-            accepted *= offered * alpha
-            if accepted < last:
-                break
-        return levels
+        lean = _LEAN_ON_POOL * self._weight
+        odds = 1.0  # ours against the pool's, of acceptance one level above
+        for level, (present, offered, theirs) in zip(self._levels, pool.chances(), strict=True):
+            expected = theirs * odds / (1 - theirs + theirs * odds)
+            alpha = (level.accepted + lean * expected) / (level.drafted + lean)
+            yield (
+                (level.present + lean * present) / (level.tried + lean),
+                (level.offered + lean * offered) / (level.reached + lean),
+                alpha,
+            )
+            # Half of what we beat them by is luck.
+            odds = sqrt((alpha + 1e-3) * (1.001 - theirs) / ((theirs + 1e-3) * (1.001 - alpha)))

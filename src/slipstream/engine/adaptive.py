@@ -6,10 +6,11 @@ the batch are lined up by tokens per row, and as many of them are granted as mak
 
     (B + accepted tokens) / (C(rows) + drafting)
 
-largest: one budget of rows, shared by marginal gain for as long as that exceeds the marginal cost.
-Chances are learnt by :mod:`slipstream.engine.acceptance_record`, prices by
-:mod:`slipstream.engine.running_cost`. A request for which nothing pays decodes plainly, and drafts
-a single level now and then to see whether that is still so, for 1.5 % of its time.
+largest: one budget of rows, shared by marginal gain for as long as that exceeds the marginal cost
+(:mod:`slipstream.engine.row_budget`). Chances are learnt by
+:mod:`slipstream.engine.acceptance_record`, prices by :mod:`slipstream.engine.running_cost`. A
+request for which nothing pays decodes plainly, and drafts a single level now and then to see
+whether that is still so, for 1.5 % of its time.
 
 Promises: depths depend on past cycles, lengths and the clock, never on the tokens at hand. Which
 tokens the `coupled` rule emits doesn't depend on depths, but other rules spend their random numbers
@@ -21,13 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 from slipstream.config import MAX_NODES
 from slipstream.drafters.base import Budget
-from slipstream.engine.acceptance_record import AcceptanceRecord, Reach
+from slipstream.engine.acceptance_record import AcceptanceRecord
 from slipstream.engine.cost_table import CostTable
 from slipstream.engine.request import Request
+from slipstream.engine.row_budget import best_depth, share_rows
 from slipstream.engine.running_cost import RunningCost
 from slipstream.engine.stats import CycleTimes
 from slipstream.types import Draft, Verdict
@@ -55,6 +57,11 @@ _PLAIN_INTERVAL: Final = 128
 """A plain cycle is due after this many cycles without one, sooner in the beginning: what drafting
 is worth can't be known without the price of not drafting."""
 
+_STRAY_INTERVAL: Final = 64
+"""Unless costs were measured before, a cycle strays from the best depth now and then, in turn half
+as deep and a level deeper: what rows cost can't be learnt from cycles of one size. After this many
+cycles at most, in the beginning more often."""
+
 _MEMORY, _POOL_MEMORY = 60.0, 300.0
 """Cycles that a request's chances remember, and those of all requests together."""
 
@@ -72,11 +79,6 @@ class Notes:
     record: AcceptanceRecord
     asked: int = 0
     credit: float = 0.0
-
-
-_Level: TypeAlias = tuple[float, int, int, float, float]
-"""One more level for one request, in the order in which levels are granted: minus the tokens that
-it brings per row, request, depth, the chance that it is drafted, the chance that it is accepted."""
 
 
 class AdaptiveDepth:
@@ -102,6 +104,7 @@ class AdaptiveDepth:
             min(max(depth, round(depth * nodes_per_level)), most_nodes)
             for depth in range(self._deepest + 1)
         ]
+        self._budgets = [Budget(depth=d, nodes=n) for d, n in enumerate(self._nodes)]
         self._keeps_tokens = keeps_tokens
         self._pool = AcceptanceRecord(self._deepest, memory=_POOL_MEMORY)
         if costs is None:  # until measured: a row adds 6 % to a pass, a level of drafting a step
@@ -110,9 +113,11 @@ class AdaptiveDepth:
         else:
             self._passes = RunningCost(costs.cycle, measured=True)
             self._drafts = RunningCost(lambda depth: costs.draft(depth) + 1e-9, measured=True)
-        self._prices: list[float] = [0.0]  # of passes, by rows; never falling
+        self._pass_prices: list[float] = [0.0]  # by rows; never falling
+        self._draft_prices: list[float] = [0.0]  # by depth
         self._since_plain, self._patience = 0, 1 if costs is None else _PLAIN_INTERVAL
-        self._cycles = self._tries = 0
+        self._learns_costs, self._stray_deeper = costs is None, True
+        self._next_stray = self._next_prices = self._cycles = self._tries = 0
 
     def budgets(self, requests: Sequence[Request]) -> list[Budget]:
         if self._since_plain >= self._patience:
@@ -121,9 +126,11 @@ class AdaptiveDepth:
         else:
             depths = self._share(requests)
             self._try_drafting(requests, depths)
+            if self._learns_costs and self._cycles >= self._next_stray:
+                depths = self._stray(requests, depths)
         for request, depth in zip(requests, depths, strict=True):
             self._notes(request).asked = depth
-        return [Budget(depth=depth, nodes=self._nodes[depth]) for depth in depths]
+        return [self._budgets[depth] for depth in depths]
 
     def update(
         self,
@@ -136,11 +143,10 @@ class AdaptiveDepth:
         for request, draft, verdict in zip(requests, drafts, verdicts, strict=True):
             notes = self._notes(request)
             asked = max(asked, notes.asked)
-            if not notes.asked:
-                notes.record.skip()
-            elif verdict is not None:
-                notes.record.update(draft, verdict, notes.asked)
-                self._pool.update(draft, verdict, notes.asked)
+            if notes.asked and verdict is not None:
+                depth = max(draft.tree.depths, default=0)
+                notes.record.update(depth, verdict, notes.asked)
+                self._pool.update(depth, verdict, notes.asked)
         rows = sum(len(draft) + 1 for draft in drafts)
         self._since_plain = 0 if rows == len(drafts) else self._since_plain + 1
         self._cycles += 1
@@ -148,63 +154,19 @@ class AdaptiveDepth:
             self._passes.observe(rows, times.target + times.rest)
             if asked:
                 self._drafts.observe(asked, times.draft)
-        del self._prices[1:]
+        if self._cycles >= self._next_prices:
+            self._next_prices = self._cycles + max(min(self._cycles, 64) // 8, 1)
+            del self._pass_prices[1:], self._draft_prices[1:]
 
     def _share(self, requests: Sequence[Request]) -> list[int]:
         """The depth of each request that makes the whole batch fastest."""
-        depths = [0] * len(requests)
-        taken = [1.0] * len(requests)  # expected rows of each request
-        levels: list[_Level] = []
-        for index, request in enumerate(requests):
-            room = min(request.room, self._deepest)
-            depths[index] = self._pinned_depth(request)
-            if depths[index]:
-                taken[index] += self._nodes[depths[index]]
-            elif room > 0:
-                levels += self._levels(index, self._notes(request).record.reach(room))
-        levels.sort()
-
-        nodes = self._nodes
-        rows, deepest = sum(taken), max(depths, default=0)
-        tokens, seconds = float(len(requests)), self._pass_price(round(rows))
-        drafting = self._draft_price(deepest)
-        best, granted = tokens / (seconds + drafting), 0
-        for count, (_, index, depth, drafted, accepted) in enumerate(levels, start=1):
-            others = round(rows - taken[index]) + 1
-            above, here = nodes[depth - 1], nodes[depth]
-            seconds += drafted * (
-                self._pass_price(others + here) - self._pass_price(others + above)
-            )
-            tokens += accepted
-            rows += drafted * (here - above)
-            taken[index] += drafted * (here - above)
-            if depth > deepest:
-                deepest, drafting = depth, self._draft_price(depth)
-            rate = tokens / (seconds + drafting)
-            if rate > best:
-                best, granted = rate, count
-        for _, index, depth, _, _ in levels[:granted]:
-            depths[index] = depth
-        return depths
-
-    def _levels(self, request: int, reaches: Sequence[Reach]) -> list[_Level]:
-        """A request's levels with tokens per row made non-increasing, by pooling what violates it.
-
-        A level that is worth more than the ones above it can't be had without them.
-        """
-        blocks: list[tuple[float, float, int]] = []  # tokens, rows, levels
-        nodes = self._nodes
-        for depth, (drafted, accepted) in enumerate(reaches, start=1):
-            tokens, rows, count = accepted, drafted * (nodes[depth] - nodes[depth - 1]) + 1e-9, 1
-            while blocks and tokens * blocks[-1][1] > blocks[-1][0] * rows:
-                above = blocks.pop()
-                tokens, rows, count = tokens + above[0], rows + above[1], count + above[2]
-            blocks.append((tokens, rows, count))
-        levels: list[_Level] = []
-        for tokens, rows, count in blocks:
-            for depth in range(len(levels) + 1, len(levels) + 1 + count):
-                levels.append((-tokens / rows, request, depth, *reaches[depth - 1]))
-        return levels
+        pinned = [self._pinned_depth(request) for request in requests]
+        rooms = [min(request.room, self._deepest) for request in requests]
+        reaches = [self._notes(request).record.reach() for request in requests]
+        if len(requests) == 1 and not pinned[0]:
+            (reach,), (room,) = reaches, rooms
+            return [best_depth(reach, room, self._nodes, self._pass_price, self._draft_price)]
+        return share_rows(reaches, rooms, pinned, self._nodes, self._pass_price, self._draft_price)
 
     def _try_drafting(self, requests: Sequence[Request], depths: list[int]) -> None:
         """Let those that decode plainly draft a level, if they have saved up enough for a try."""
@@ -226,6 +188,17 @@ class AdaptiveDepth:
                 depths[index] = 1
                 rows += self._nodes[1]
 
+    def _stray(self, requests: Sequence[Request], depths: Sequence[int]) -> list[int]:
+        """Depths of a cycle that is to teach something about costs."""
+        self._next_stray = self._cycles + min(max(self._cycles // 8, 4), _STRAY_INTERVAL)
+        self._stray_deeper = not self._stray_deeper
+        strayed = list(depths)
+        for index, (request, depth) in enumerate(zip(requests, depths, strict=True)):
+            if depth and not self._pinned_depth(request):
+                deeper = min(depth + 1, request.room, self._deepest)
+                strayed[index] = deeper if self._stray_deeper else (depth + 1) // 2
+        return strayed
+
     def _pinned_depth(self, request: Request) -> int:
         """The depth of a request whose tokens depend on its depths; 0 for any other."""
         params = request.state.params
@@ -239,11 +212,14 @@ class AdaptiveDepth:
         return request.notes
 
     def _pass_price(self, rows: int) -> float:
-        prices = self._prices
+        prices = self._pass_prices
         while len(prices) <= rows:
             prices.append(max(prices[-1], self._passes.price(len(prices))))
         return prices[rows]
 
     def _draft_price(self, depth: int) -> float:
         """Free until it was measured, so that it is."""
-        return self._drafts.price(depth) if depth and self._drafts.known else 0.0
+        prices = self._draft_prices
+        while len(prices) <= depth:
+            prices.append(self._drafts.price(len(prices)) if self._drafts.known else 0.0)
+        return prices[depth]
