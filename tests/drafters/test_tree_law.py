@@ -51,7 +51,7 @@ def biased(builder: TreeBuilder, budget: Budget, run: Callable[[Growth], None]) 
     builder.draw = "gumbel"
     # Re-ranked by what they turned out to be, which is the point.
     for node, (token, parent) in enumerate(zip(builder.tokens, builder.parents, strict=True)):
-        chance = builder._receipt(parent).probs[token]  # type: ignore[union-attr]
+        chance = builder._receipts[parent].probs[token]  # type: ignore[union-attr]
         builder.logs[node] = builder.log(parent) + float(np.log(chance))
     return growth.draft()
 

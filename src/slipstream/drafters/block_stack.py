@@ -67,6 +67,8 @@ class BlockStack:
         self._model = model
         self._last_block = model.info.num_layers - 1
         self._final_norm = final_norm
+        layers = () if final_norm else (self._last_block,)
+        self._wanted = FeatureRequest(last=final_norm, layers=layers)
         self.open = model.open
         self.close = model.close
         self.length = model.length
@@ -75,9 +77,6 @@ class BlockStack:
 
     def forward(self, rows: Rows) -> Array:
         """(R, H) output of the last block, normed if the drafter has a final norm."""
-        layers = () if self._final_norm else (self._last_block,)
-        output = self._model.forward(
-            replace(rows, wants_logits=np.zeros(len(rows), np.bool_)),
-            FeatureRequest(last=self._final_norm, layers=layers),
-        )
+        without_logits = replace(rows, wants_logits=np.zeros(len(rows), np.bool_))
+        output = self._model.forward(without_logits, self._wanted)
         return output.features if self._final_norm else output.layer_features[self._last_block]

@@ -219,7 +219,7 @@ class _Batch:
             sequences=np.asarray(self.sequences, np.int64),
             tokens=np.asarray(self.tokens, np.int64),
             parents=np.asarray(self.parents, np.int64),
-            wants_logits=np.asarray(self.wants, np.bool_),
+            wants_logits=None if all(self.wants) else np.asarray(self.wants, np.bool_),
             vectors=array_namespace(*self.vectors).stack(self.vectors),
         )
 

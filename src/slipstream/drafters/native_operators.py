@@ -54,14 +54,14 @@ class NativeOperators:
             _without_blocks(inputs, "f32" if self._exact else "bf16"), kernels.isa(), threads
         )
         head = stack.add_head(shape.view(memory), outputs)
-        offset = np.float32(0.0) if bias is None else dequantize(bias)
+        offset = None if bias is None else dequantize(bias)
 
         def apply(x: F32) -> F32:
             out = np.empty((len(x), outputs), np.float32)
             for start in range(0, len(x), MAX_ROWS):
                 part = np.ascontiguousarray(x[start : start + MAX_ROWS])
                 stack.apply_head(head, part, False, out[start : start + MAX_ROWS])
-            return out + offset
+            return out if offset is None else out + offset
 
         return apply
 

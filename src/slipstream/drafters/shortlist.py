@@ -13,11 +13,15 @@ n tokens of a shortlist, v drafter vocabulary, V target vocabulary.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
+from slipstream.drafters.ranking import top
+from slipstream.errors import NumericalError
 from slipstream.types import Array
 
 LIGHT: Final = 1e-3
@@ -42,8 +46,19 @@ class Shortlist:
     ids: Array
     probs: Array
 
-    def __len__(self) -> int:
-        return int(self.ids.shape[0])
+    def tokens(self, places: Sequence[int]) -> list[int]:
+        """Token ids at some places of the list."""
+        return [int(self.ids[place]) for place in places]
+
+    def without(self, places: Sequence[int]) -> Shortlist:
+        """The same off some places, renormalised; all zero where nothing is left."""
+        if not places:
+            return self
+        xp = array_namespace(self.probs)
+        rest = xp.asarray(self.probs, copy=True)
+        rest[xp.asarray(places, dtype=xp.int64, device=device(rest))] = 0.0
+        total = float(xp.sum(rest))
+        return Shortlist(self.ids, rest / total if total > 0.0 else rest)
 
 
 def shortlist(probs: Array, ids: Array) -> Shortlist:
@@ -63,3 +78,18 @@ def shortlist(probs: Array, ids: Array) -> Shortlist:
     if not mass >= MOST or kept.shape[0] == probs.shape[0]:
         return Shortlist(ids, probs)
     return Shortlist(ids[kept], few / mass)
+
+
+def best_of(logits_v: Array, ids: Array, count: int) -> Shortlist:
+    """The ``count`` most likely tokens, as if they were equally so: nobody asks how likely.
+
+    Raises:
+        NumericalError: NaN or infinite logits.
+    """
+    best = top(logits_v, count, above=-math.inf)
+    if not best or not math.isfinite(float(logits_v[best[0]])):
+        raise NumericalError("the drafter's logits are not finite")
+    xp = array_namespace(logits_v)
+    places = xp.asarray(best, dtype=xp.int64, device=device(logits_v))
+    share = xp.full((len(best),), 1.0 / len(best), dtype=xp.float32, device=device(logits_v))
+    return Shortlist(ids[places], share)

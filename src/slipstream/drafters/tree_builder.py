@@ -19,9 +19,6 @@ At temperature 0, q is one-hot and a tree of samples would be a chain, so childr
 likely tokens whatever the method. Every q is processed like the target's p, with the prefix of its
 own node, and only where a method needs it.
 
-A receipt is written out over the target's vocabulary when it is asked for: of the candidates of a
-dynamic tree most are dropped.
-
 Knows no network and no rule. v drafter vocabulary, V target vocabulary.
 """
 
@@ -30,13 +27,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Protocol
 
 from array_api_compat import array_namespace, device
 
 from slipstream.config import SamplingParams
 from slipstream.drafters.ranking import slot_confidences, top
-from slipstream.drafters.shortlist import Shortlist, shortlist
+from slipstream.drafters.shortlist import Shortlist, best_of, shortlist
 from slipstream.drafters.trimmed_vocabulary import TrimmedVocabulary
 from slipstream.errors import NumericalError
 from slipstream.sampling.noise import CycleNoise, Noise
@@ -55,10 +52,6 @@ from slipstream.types import (
     TokenTree,
     TopThenSampled,
 )
-
-
-_FEW: Final = 4096
-"""Up to so many tokens, drawing all their noise at once beats a race for each node."""
 
 
 class Growth(Protocol):
@@ -110,7 +103,7 @@ class TreeBuilder:
         """Whether anybody looks at ``logs``; a static shape doesn't."""
         self._sequence = sequence
         self._vocabulary = vocabulary
-        self._receipts: dict[int, Receipt | Shortlist] = {}  # a Shortlist is a Gumbel, unwritten
+        self._receipts: dict[int, Receipt] = {}
         self._noise = noise or Noise(sequence.seed).cycle(sequence.length)
         params = sequence.params
         # A greedy draw needs the order of tokens and how sure the drafter is, not the request's
@@ -155,7 +148,7 @@ class TreeBuilder:
             if not self.prefix_matters:  # no processor knows one token from another
                 ids = self._vocabulary.proposable(logits_v)
                 if self.draw == "greedy" and not self.ranked:
-                    return _best(logits_v, ids, count)
+                    return best_of(logits_v, ids, count)
                 return shortlist(process_logits(logits_v, self._params, [], []), ids)
             probs_V = process_logits(
                 self._vocabulary.widen(logits_v),
@@ -179,23 +172,21 @@ class TreeBuilder:
         There are fewer than asked for where q has fewer tokens of positive probability.
         """
         assert all(node not in self._receipts for node in nodes)
-        fields: Sequence[Array | None] = [None] * len(nodes)
-        if self.draw == "gumbel" and len(nodes) > 1 and sum(len(q) for q in qs) <= _FEW:
-            fields = self._shared_noise(self.depth(nodes[0]), qs)
         new: list[list[int]] = []
-        for node, q, count, field in zip(nodes, qs, counts, fields, strict=True):
+        for node, q, count in zip(nodes, qs, counts, strict=True):
             drawn: list[int] = []
             if count:
-                drawn, confidences, receipt = self._children(node, q, count, field)
+                drawn, confidences, receipt = self._children(node, q, count)
             first = len(self.tokens)
             if drawn:
                 self._receipts[node] = receipt
                 self.tokens += drawn
                 self.parents += [node] * len(drawn)
                 self.depths += [self.depth(node) + 1] * len(drawn)
-                log = self.log(node)
-                self.logs += [log + math.log(max(c, 1e-30)) for c in confidences]
+                self.logs += [self.log(node) + _log(c) for c in confidences]
             new.append(list(range(first, len(self.tokens))))
+        if self.draw == "gumbel" and self.ranked:
+            self._weigh_coupled(new)
         return new
 
     def draft(self, keep: Sequence[int] | None = None) -> Draft:
@@ -211,13 +202,9 @@ class TreeBuilder:
         tree = TokenTree(tuple(self.tokens[node] for node in kept), parents)
         inner = set(parents)
         receipts = [
-            self._receipt(node) if number[node] in inner else None for node in (ROOT, *kept)
+            self._receipts[node] if number[node] in inner else None for node in (ROOT, *kept)
         ]
         return Draft(tree, tuple(receipts))
-
-    def _receipt(self, node: int) -> Receipt:
-        receipt = self._receipts[node]
-        return Gumbel(self._spread(receipt)) if isinstance(receipt, Shortlist) else receipt
 
     def _spread(self, q: Shortlist) -> Array:
         """q over the target's vocabulary."""
@@ -226,89 +213,56 @@ class TreeBuilder:
         return probs_V
 
     def _children(
-        self, node: int, q: Shortlist, count: int, field: Array | None
-    ) -> tuple[list[int], list[float], Receipt | Shortlist]:
+        self, node: int, q: Shortlist, count: int
+    ) -> tuple[list[int], list[float], Receipt]:
         """Tokens in draw order, how likely each is to be accepted, and the receipt."""
         depth = self.depth(node)
         if self.draw == "greedy":
             best = top(q.probs, count)
-            return _tokens(q, best), [float(q.probs[index]) for index in best], PointMass()
+            return q.tokens(best), [float(q.probs[index]) for index in best], PointMass()
         if self.draw == "gumbel":
-            return self._coupled(q, count, depth, field)
+            probs = self._spread(q)
+            tokens = race(probs, self._noise.pick(depth), count)
+            return tokens, [1.0] * len(tokens), Gumbel(probs)  # weighed with the whole level
         stream = self._noise.draft(depth, node + 1)
         if self.draw == "sampled":
             probs = self._spread(q)
             tokens = race(probs, stream, count)
             return tokens, slot_confidences(q.probs, len(tokens), self.draw), Sampled(probs)
         best = top(q.probs, count - 1)
-        tokens = _tokens(q, best)
+        tokens = q.tokens(best)
         confidences = slot_confidences(q.probs, count, self.draw)
-        rest = self._spread(Shortlist(q.ids, _without(q.probs, best)))
+        rest = self._spread(q.without(best))
         if not (last := race(rest, stream)):  # the top holds all of q
             return tokens, confidences[: len(tokens)], PointMass()
         return [*tokens, *last], confidences, TopThenSampled(rest)
 
-    def _coupled(
-        self, q: Shortlist, count: int, depth: int, field: Array | None
-    ) -> tuple[list[int], list[float], Receipt | Shortlist]:
-        """The best of log q + G, and their shares of exp(log q + G): a narrow lead is no certainty.
-
-        A node alone at its depth, or with a long list, lets a race draw the little of G it needs.
-        """
-        xp = array_namespace(q.probs)
-        if field is not None:
-            values = q.probs / field
-            best = top(values, count)
-            tokens, scores = _tokens(q, best), [float(values[index]) for index in best]
-            receipt: Receipt | Shortlist = q
-        else:
-            probs = self._spread(q)
-            stream = self._noise.pick(depth)
-            tokens = race(probs, stream, count)
-            receipt = Gumbel(probs)
-            if len(tokens) == 1 or not self.ranked:
-                return tokens, [1.0] * len(tokens), receipt
-            ids = xp.asarray(tokens, dtype=xp.int64, device=device(probs))
-            scores = (xp.astype(probs[ids], xp.float64) / stream.exponentials(ids)).tolist()
-        total = sum(scores)
-        return tokens, [score / total for score in scores], receipt
-
-    def _shared_noise(self, depth: int, qs: Sequence[Shortlist]) -> list[Array]:
-        """For each q of a depth, the exponentials exp(-G) of its tokens: all nodes share G."""
-        xp = array_namespace(qs[0].ids)
-        union = xp.unique_values(xp.concat([q.ids for q in qs]))
-        exponentials = self._noise.pick(depth).exponentials(union)
-        return [exponentials[xp.searchsorted(union, q.ids)] for q in qs]
+    def _weigh_coupled(self, new: Sequence[Sequence[int]]) -> None:
+        """Share out each node's value by exp(log q + G) of its children: a narrow lead is no
+        certainty. Nodes of a depth share G, so one call draws it for all of them."""
+        families = [children for children in new if len(children) > 1]
+        if not families:
+            return
+        drawn = sorted({self.tokens[child] for children in families for child in children})
+        like = self._receipts[self.parents[families[0][0]]]
+        assert isinstance(like, Gumbel)
+        xp = array_namespace(like.probs)
+        ids = xp.asarray(drawn, dtype=xp.int64, device=device(like.probs))
+        stream = self._noise.pick(self.depths[families[0][0]] - 1)
+        arrival = dict(zip(drawn, stream.exponentials(ids).tolist(), strict=True))
+        for children in families:
+            parent = self.parents[children[0]]
+            receipt = self._receipts[parent]
+            assert isinstance(receipt, Gumbel)
+            tokens = [self.tokens[child] for child in children]
+            scores = [float(receipt.probs[token]) / arrival[token] for token in tokens]
+            total = sum(scores)
+            for child, score in zip(children, scores, strict=True):
+                self.logs[child] = self.log(parent) + _log(score / total)
 
 
-def _best(logits_v: Array, ids: Array, count: int) -> Shortlist:
-    """The ``count`` most likely tokens, as if they were equally so: nobody asks how likely.
-
-    Raises:
-        NumericalError: NaN or infinite logits.
-    """
-    best = top(logits_v, count, above=-math.inf)
-    if not best or not math.isfinite(float(logits_v[best[0]])):
-        raise NumericalError("the drafter's logits are not finite")
-    xp = array_namespace(logits_v)
-    places = xp.asarray(best, dtype=xp.int64, device=device(logits_v))
-    share = xp.full((len(best),), 1.0 / len(best), dtype=xp.float32, device=device(logits_v))
-    return Shortlist(ids[places], share)
-
-
-def _tokens(q: Shortlist, places: Sequence[int]) -> list[int]:
-    return [int(q.ids[place]) for place in places]
-
-
-def _without(probs: Array, tokens: Sequence[int]) -> Array:
-    """q off some tokens, renormalised; all zero where nothing is left."""
-    if not tokens:
-        return probs
-    xp = array_namespace(probs)
-    rest = xp.asarray(probs, copy=True)
-    rest[xp.asarray(tokens, dtype=xp.int64, device=device(probs))] = 0.0
-    total = float(xp.sum(rest))
-    return rest / total if total > 0.0 else rest
+def _log(chance: float) -> float:
+    return math.log(max(chance, 1e-30))
 
 
 def _moves_tokens(params: SamplingParams) -> bool:
