@@ -77,6 +77,12 @@ class BlockStack:
 
     def forward(self, rows: Rows) -> Array:
         """(R, H) output of the last block, normed if the drafter has a final norm."""
-        without_logits = replace(rows, wants_logits=np.zeros(len(rows), np.bool_))
+        without_logits = Rows(
+            sequences=rows.sequences,
+            tokens=rows.tokens,
+            parents=rows.parents,
+            wants_logits=np.zeros(len(rows), np.bool_),
+            vectors=rows.vectors,
+        )
         output = self._model.forward(without_logits, self._wanted)
         return output.features if self._final_norm else output.layer_features[self._last_block]

@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from array_api_compat import array_namespace, device
 
@@ -52,6 +52,8 @@ from slipstream.types import (
     TokenTree,
     TopThenSampled,
 )
+
+_UNFILTERED: Final = SamplingParams(temperature=1.0)
 
 
 class Growth(Protocol):
@@ -106,15 +108,17 @@ class TreeBuilder:
         self._receipts: dict[int, Receipt] = {}
         self._noise = noise or Noise(sequence.seed).cycle(sequence.length)
         params = sequence.params
-        # A greedy draw needs the order of tokens and how sure the drafter is, not the request's
-        # temperature or filters; only what moves single tokens matters to it.
-        self._params = (
-            replace(params, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
-            if self.draw == "greedy"
-            else params
-        )
         self.prefix_matters = _moves_tokens(params)
         """Whether q may differ between nodes that have the same logits."""
+        # A greedy draw needs the order of tokens and how sure the drafter is, not the request's
+        # temperature or filters; only what moves single tokens matters to it.
+        self._params = params
+        if self.draw == "greedy":
+            self._params = (
+                replace(params, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+                if self.prefix_matters
+                else _UNFILTERED
+            )
 
     def __len__(self) -> int:
         return len(self.tokens)
