@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from slipstream.config import EngineConfig, SamplingParams, SpeculationConfig
-    from slipstream.engine.engine import Engine, Stream
+    from slipstream.engine.engine import Engine
     from slipstream.engine.generation import Generation
     from slipstream.engine.request import Piece
     from slipstream.engine.stats import RequestStats
+    from slipstream.engine.stream import Stream
     from slipstream.errors import SlipstreamError
 
 __version__ = "0.1.0"
@@ -28,7 +29,7 @@ _HOME = {
     "SamplingParams": "slipstream.config",
     "SlipstreamError": "slipstream.errors",
     "SpeculationConfig": "slipstream.config",
-    "Stream": "slipstream.engine.engine",
+    "Stream": "slipstream.engine.stream",
 }
 
 __all__ = [

@@ -406,3 +406,19 @@ def test_the_depth_is_clamped_where_the_request_ends_anyway(byte_tokenizer: Toke
     params = SamplingParams(max_tokens=4, ignore_eos=True)
     stats = run(target, byte_tokenizer, drafter, 16, "rejection", params).stats
     assert (stats.cycles, stats.drafted, stats.accepted) == (1, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"config": {"threads": 2}}, "config is an EngineConfig"),
+        ({"config": False}, "config is an EngineConfig"),
+        ({"costs": 5}, "costs is a CostTable"),
+        ({"costs": {"rows": [1]}}, "costs is a CostTable"),
+    ],
+)
+def test_what_is_no_config_or_cost_table_is_refused(
+    byte_tokenizer: Tokenizer, arguments: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        Engine(table(), tokenizer=byte_tokenizer, **arguments)

@@ -23,10 +23,11 @@ from slipstream.engine.generation import Generation
 from slipstream.engine.prompts import Prompt, encode_prompt, is_batch
 from slipstream.engine.request import Piece, Request
 from slipstream.engine.scheduler import Scheduler
+from slipstream.engine.stream import Stream
+from slipstream.engine.target import load_target
 from slipstream.engine.trace import Trace
 from slipstream.errors import InvalidInput, PromptTooLong
 from slipstream.models.base import TargetModel
-from slipstream.models.loader import LoadedModel, load_model
 from slipstream.models.tokenizer import Tokenizer
 from slipstream.types import SequenceState
 from slipstream.verification.registry import get_rule
@@ -89,7 +90,14 @@ class Engine:
         config: EngineConfig | None = None,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> None:
-        self.config = config or EngineConfig()
+        self.config = EngineConfig() if config is None else config
+        if not isinstance(self.config, EngineConfig):
+            raise InvalidInput(
+                f"config is an EngineConfig, not {config!r}; "
+                "EngineConfig.from_mapping builds one from a dictionary"
+            )
+        if costs is not None and not isinstance(costs, CostTable):
+            raise InvalidInput(f"costs is a CostTable, not {costs!r}")
         if not isinstance(drafter, str) and (
             isinstance(drafter, type) or not hasattr(drafter, "propose")
         ):
@@ -106,7 +114,7 @@ class Engine:
         self.rule = get_rule(verify)
         if isinstance(drafter, str):
             parse_spec(drafter)  # a typo should not cost the loading of a model
-        loaded = _loaded(model, tokenizer, self.config, progress)
+        loaded = load_target(model, tokenizer, self.config, progress)
         self.model = loaded.target
         self.tokenizer = loaded.tokenizer
         if isinstance(drafter, str):
@@ -256,88 +264,6 @@ class Engine:
             exact=self.rule.exact,
             drafter=self.drafter.name,
         )
-
-
-class Stream(Iterator[Piece]):
-    """Pieces of a running generation; ``result`` holds the whole once they are exhausted."""
-
-    def __init__(self, pieces: Iterator[Piece], result: Callable[[], Generation]) -> None:
-        self._pieces = pieces
-        self._finished = result
-        self._result: Generation | None = None
-        self._closed = False
-
-    def __next__(self) -> Piece:
-        if self._closed:
-            raise StopIteration
-        try:
-            return next(self._pieces)
-        except StopIteration:
-            if self._result is None:
-                self._result = self._finished()
-            if self._result.error is not None:
-                raise self._result.error from None
-            raise
-
-    @property
-    def result(self) -> Generation:
-        """The finished generation.
-
-        Raises:
-            InvalidInput: the stream isn't exhausted yet.
-        """
-        if self._result is None:
-            raise InvalidInput("the stream has no result before its last piece was taken")
-        return self._result
-
-    def close(self) -> None:
-        """Stop decoding and free the request; no piece comes after it."""
-        self._closed = True
-        close = getattr(self._pieces, "close", None)
-        if close is not None:
-            close()
-
-
-def _loaded(
-    model: str | Path | TargetModel | Any,
-    tokenizer: Tokenizer | Any | None,
-    config: EngineConfig,
-    progress: Callable[[str, int, int], None] | None,
-) -> LoadedModel:
-    """A target and its tokenizer, from a name or from objects."""
-    if isinstance(model, (str, Path)):
-        if tokenizer is not None:
-            raise InvalidInput("a model given by name brings its own tokenizer")
-        return load_model(model, config, progress=progress)
-    if tokenizer is None:
-        raise InvalidInput("a loaded model needs its tokenizer: Engine(model, tokenizer=…)")
-    if not isinstance(model, TargetModel):
-        from slipstream.models.hf import HuggingFaceModel
-
-        _require_no_say(config)
-        model = HuggingFaceModel(model)
-    if not isinstance(tokenizer, Tokenizer):
-        from slipstream.models.hf_tokenizer import tokenizer_from_transformers
-
-        tokenizer = tokenizer_from_transformers(tokenizer)
-    return LoadedModel(target=model, tokenizer=tokenizer)
-
-
-def _require_no_say(config: EngineConfig) -> None:
-    """A Hugging Face model that comes loaded is where and how it is."""
-    default = EngineConfig()
-    for name, valid in (
-        ("backend", ("auto", "hf")),
-        ("weights", ("auto",)),
-        ("activations", (default.activations,)),
-        ("device", (None,)),
-        ("threads", (None,)),
-    ):
-        if (value := getattr(config, name)) not in valid:
-            raise InvalidInput(
-                f"{name}={value!r} can't be applied to a model that is loaded already; "
-                "give its name or path instead of the object"
-            )
 
 
 def _one_each(

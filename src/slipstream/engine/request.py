@@ -133,7 +133,7 @@ class Request:
         self._show(text, last=True)
 
     def _show(self, text: str, *, last: bool = False) -> None:
-        tokens = self.state.output[self._shown :]
+        tokens = self.state.tokens[self.state.prompt_length + self._shown :]
         if text or (last and tokens):
             self.pieces.append(Piece(text, tuple(tokens), tuple(self.origins[self._shown :])))
             self._shown += len(tokens)
