@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from typing import TypeVar
 
 import numpy as np
@@ -25,6 +26,7 @@ from slipstream.types import Draft, PointMass, SequenceState, Verdict
 from tests.engine.conftest import make_byte_tokenizer
 
 TOKENIZER = make_byte_tokenizer()
+UIDS = count()
 CYCLES = 1500
 DEPTHS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 26, 32)
 
@@ -92,7 +94,9 @@ def drawn_ahead(draw: Callable[[], Iterable[Drawn]]) -> Iterator[Drawn]:
 
 def request(*, seed: int | None = None, temperature: float = 0.0) -> Request:
     params = SamplingParams(max_tokens=10**9, seed=seed, temperature=temperature)
-    return Request(SequenceState(0, [0], 1, params, seed or 0), TOKENIZER, frozenset(), 10**9)
+    return Request(
+        SequenceState(next(UIDS), [0], 1, params, seed or 0), TOKENIZER, frozenset(), 10**9
+    )
 
 
 def copies(world: World) -> list[World]:

@@ -1,4 +1,4 @@
-"""The depth that brings the most tokens per second, chosen anew for every request and cycle.
+"""The depth that brings the most tokens per second, for every request, chosen anew all the time.
 
 Drafting one level deeper brings the chance that everything down to it is accepted, and costs the
 rows and the drafter step that it takes, if there is a draft at all. The levels of all requests of
@@ -56,6 +56,9 @@ _LEAST_PRICE: Final = 0.05
 _PLAIN_INTERVAL: Final = 128
 """A plain cycle is due after this many cycles without one, sooner in the beginning: what drafting
 is worth can't be known without the price of not drafting."""
+
+_CHOICE_INTERVAL: Final = 4
+"""Depths hold for so many cycles, fewer in the beginning: little is learnt in between."""
 
 _STRAY_INTERVAL: Final = 64
 """Unless costs were measured before, a cycle strays from the best depth now and then, in turn half
@@ -115,16 +118,18 @@ class AdaptiveDepth:
             self._drafts = RunningCost(lambda depth: costs.draft(depth) + 1e-9, measured=True)
         self._pass_prices: list[float] = [0.0]  # by rows; never falling
         self._draft_prices: list[float] = [0.0]  # by depth
+        self._choice: list[int] = []
+        self._batch: list[int] = []  # for which it was made
         self._since_plain, self._patience = 0, 1 if costs is None else _PLAIN_INTERVAL
         self._learns_costs, self._stray_deeper = costs is None, True
-        self._next_stray = self._next_prices = self._cycles = self._tries = 0
+        self._next_stray = self._next_choice = self._cycles = self._tries = 0
 
     def budgets(self, requests: Sequence[Request]) -> list[Budget]:
         if self._since_plain >= self._patience:
             self._patience = min(2 * self._patience, _PLAIN_INTERVAL)
             depths = [self._pinned_depth(request) for request in requests]
         else:
-            depths = self._share(requests)
+            depths = self._chosen(requests)
             self._try_drafting(requests, depths)
             if self._learns_costs and self._cycles >= self._next_stray:
                 depths = self._stray(requests, depths)
@@ -154,9 +159,17 @@ class AdaptiveDepth:
             self._passes.observe(rows, times.target + times.rest)
             if asked:
                 self._drafts.observe(asked, times.draft)
-        if self._cycles >= self._next_prices:
-            self._next_prices = self._cycles + max(min(self._cycles, 64) // 8, 1)
+
+    def _chosen(self, requests: Sequence[Request]) -> list[int]:
+        """Depths as they were last chosen for this batch, unless it is time to choose again."""
+        batch = [request.state.uid for request in requests]
+        if self._cycles >= self._next_choice or batch != self._batch:
             del self._pass_prices[1:], self._draft_prices[1:]
+            self._choice, self._batch = self._share(requests), batch
+            self._next_choice = self._cycles + min(self._cycles // 8 + 1, _CHOICE_INTERVAL)
+        return [
+            min(depth, request.room) for depth, request in zip(self._choice, requests, strict=True)
+        ]
 
     def _share(self, requests: Sequence[Request]) -> list[int]:
         """The depth of each request that makes the whole batch fastest."""
