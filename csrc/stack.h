@@ -100,6 +100,7 @@ class Stack {
 
   Sequence& find(int64_t sequence);
   const Head& find_head(int64_t head) const;
+  void check_rows(int64_t rows) const;
   void check(const Pass& pass);
   void place(const Pass& pass);
   void prepare(int64_t rows, int64_t slots);
