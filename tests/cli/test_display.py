@@ -10,10 +10,10 @@ import pytest
 from slipstream.cli import progress
 from slipstream.cli.display import Display, harmless
 from slipstream.cli.progress import LoadingBar
-from slipstream.engine.engine import Stream
 from slipstream.engine.generation import Generation
 from slipstream.engine.request import Piece
 from slipstream.engine.stats import RequestStats
+from slipstream.engine.stream import Stream
 from slipstream.errors import NumericalError
 
 

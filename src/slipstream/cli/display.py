@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from slipstream.cli.report import Report
-    from slipstream.engine.engine import Stream
     from slipstream.engine.generation import Generation
     from slipstream.engine.request import Piece
+    from slipstream.engine.stream import Stream
     from slipstream.engine.trace import Trace
     from slipstream.types import Origin
 

@@ -91,7 +91,7 @@ def _trainer(architecture: Architecture, **defaults: Any) -> Callable[[Any], cli
     return build
 
 
-@_trainer("draft", rate=1.5e-3)
+@_trainer("draft", rate=1e-3)
 @click.option("--layers", metavar="I,…", help="Target blocks to start from. Default: 0,1,2,last.")
 def draft(layers: str | None, **options: Any) -> None:
     """Distil a small decoder that starts from the target's own blocks."""
@@ -104,14 +104,14 @@ def draft(layers: str | None, **options: Any) -> None:
     run_training("draft", {}, options, layers=chosen)
 
 
-@_trainer("medusa", rate=4e-3)
+@_trainer("medusa", rate=2e-3)
 @click.option("--heads", type=int, default=4, show_default=True, help="Tokens ahead.")
 def medusa(heads: int, **options: Any) -> None:
     """Train heads that guess several tokens ahead from one feature."""
     run_training("medusa", {"depths": heads}, options, heads=heads)
 
 
-@_trainer("eagle", rate=3e-3)
+@_trainer("eagle", rate=1e-3)
 @click.option("--blocks", type=int, default=1, show_default=True, help="Of the transformer.")
 @click.option("--depths", type=int, help="Of the rollout.")
 @click.option("--shallow", type=float, help="Share of the run that trains depth 1 alone, first.")
