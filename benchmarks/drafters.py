@@ -33,10 +33,10 @@ from environment import describe
 from workloads import Question, load
 
 from slipstream import Engine, Generation, SamplingParams
-from slipstream.drafters.base import Drafter
 from slipstream.drafters.checkpoint_config import TargetIdentity
 from slipstream.drafters.learned import shipped_for
 from slipstream.drafters.registry import DrafterContext, make_drafter
+from slipstream.profiling.engines import beside
 from slipstream.verification.registry import RULES, get_rule
 
 CHAIN_RULES = ("coupled", "rejection", "block")
@@ -132,7 +132,8 @@ def settings(plain: Engine, arguments: argparse.Namespace) -> Iterator[Setting]:
                     for rule in arguments.rules or rules:
                         if nodes is not None and nodes > k and not get_rule(rule).trees:
                             continue
-                        yield Setting(name, shape, rule, engine(plain, drafter, k, nodes, rule))
+                        tried = beside(plain, drafter=drafter, k=k, nodes=nodes, verify=rule)
+                        yield Setting(name, shape, rule, tried)
 
 
 def defaults(plain: Engine) -> list[str]:
@@ -140,18 +141,6 @@ def defaults(plain: Engine) -> list[str]:
     identity = TargetIdentity.of(plain.model.info, plain.tokenizer)
     shipped = [f"{config.architecture}:{name}" for name, config in shipped_for(identity).items()]
     return ["prompt-lookup", *shipped]
-
-
-def engine(plain: Engine, drafter: Drafter, k: Any, nodes: int | None, rule: str) -> Engine:
-    return Engine(
-        plain.model,
-        tokenizer=plain.tokenizer,
-        drafter=drafter,
-        k=k,
-        nodes=nodes,
-        verify=rule,
-        config=plain.config,
-    )
 
 
 def shapes(
