@@ -274,7 +274,7 @@ def main() -> None:
         others: dict[str, Pass] = {}
         if not arguments.no_hf:
             others["Hugging Face bf16 eager"] = hugging_face_pass(
-                checkpoint, arguments.context, threads
+                checkpoint, arguments.context, threads, clock
             )
         sources = dict.fromkeys(("bf16", "int8", "q4"), checkpoint)
         if arguments.llama:
