@@ -19,45 +19,59 @@ static inline F16 load_number(const uint8_t* base, int64_t index) {
   else return load_halves(reinterpret_cast<const uint16_t*>(base) + index);
 }
 
-// Scores of H queries against 16 neighbouring slots.
-template <int H, bool wide>
-static inline void score_block(const uint8_t* keys, const float* queries, int64_t d, float* scores, int64_t stride) {
-  F16 acc[H];
-  SLIP_UNROLL for (int h = 0; h < H; ++h) acc[h] = zero();
+// Scores of H queries against B neighbouring blocks of 16 slots, `step` bytes apart. Neither H nor B
+// changes a score: they keep the processor from waiting for one sum.
+template <int H, int B, bool wide>
+static inline void score_blocks(const uint8_t* keys, int64_t step, const float* queries, int64_t d, float* scores,
+                                int64_t stride) {
+  F16 acc[B][H];
+  SLIP_UNROLL for (int b = 0; b < B; ++b) SLIP_UNROLL for (int h = 0; h < H; ++h) acc[b][h] = zero();
   for (int64_t i = 0; i < d; ++i) {
-    const F16 key = load_number<wide>(keys, i * 16);
-    SLIP_UNROLL for (int h = 0; h < H; ++h) acc[h] = fma(key, set1(queries[h * d + i]), acc[h]);
+    F16 key[B];
+    SLIP_UNROLL for (int b = 0; b < B; ++b) key[b] = load_number<wide>(keys + b * step, i * 16);
+    SLIP_UNROLL for (int h = 0; h < H; ++h) {
+      const F16 query = set1(queries[h * d + i]);
+      SLIP_UNROLL for (int b = 0; b < B; ++b) acc[b][h] = fma(key[b], query, acc[b][h]);
+    }
   }
-  SLIP_UNROLL for (int h = 0; h < H; ++h) store(scores + h * stride, acc[h]);
+  SLIP_UNROLL for (int b = 0; b < B; ++b) SLIP_UNROLL for (int h = 0; h < H; ++h)
+    store(scores + h * stride + b * 16, acc[b][h]);
 }
 
-// The weighted sum of values, 16 columns at a time.
-template <int H, bool wide>
-static inline void mix(const AttentionTask& t, int first_head, const float* inverse) {
+// The weighted sum of values, C times 16 columns at a time.
+template <int H, int C, bool wide>
+static inline void mix_columns(const AttentionTask& t, int first_head, const float* inverse, int64_t column) {
   constexpr int64_t size = wide ? 4 : 2;
   const float* weights = t.scores + first_head * t.score_stride;
-  for (int64_t column = 0; column < t.head_dim; column += 16) {
-    F16 acc[H];
-    SLIP_UNROLL for (int h = 0; h < H; ++h) acc[h] = zero();
-    for (int64_t start = 0; start < t.committed; start += kPage) {
-      const uint8_t* values = t.pages[start / kPage] + t.value_offset + column * size;
-      const int64_t count = t.committed - start < kPage ? t.committed - start : kPage;
-      for (int64_t i = 0; i < count; ++i) {
-        const F16 value = load_number<wide>(values, i * t.head_dim);
-        SLIP_UNROLL for (int h = 0; h < H; ++h)
-          acc[h] = fma(value, set1(weights[h * t.score_stride + start + i]), acc[h]);
-      }
+  F16 acc[C][H];
+  SLIP_UNROLL for (int c = 0; c < C; ++c) SLIP_UNROLL for (int h = 0; h < H; ++h) acc[c][h] = zero();
+  const auto take = [&](const uint8_t* values, int64_t slot, int64_t at) {
+    F16 value[C];
+    SLIP_UNROLL for (int c = 0; c < C; ++c) value[c] = load_number<wide>(values, slot * t.head_dim + c * 16);
+    SLIP_UNROLL for (int h = 0; h < H; ++h) {
+      const F16 weight = set1(weights[h * t.score_stride + at]);
+      SLIP_UNROLL for (int c = 0; c < C; ++c) acc[c][h] = fma(value[c], weight, acc[c][h]);
     }
-    for (int64_t j = 0; j < t.pending; ++j) {
-      const int64_t slot = t.committed + t.ancestors[j];
-      const uint8_t* values = t.pages[slot / kPage] + t.value_offset + column * size;
-      const F16 value = load_number<wide>(values, slot % kPage * t.head_dim);
-      SLIP_UNROLL for (int h = 0; h < H; ++h)
-        acc[h] = fma(value, set1(weights[h * t.score_stride + t.committed + j]), acc[h]);
-    }
-    SLIP_UNROLL for (int h = 0; h < H; ++h)
-      store(t.out + (first_head + h) * t.out_stride + column, mul(acc[h], set1(inverse[h])));
+  };
+  for (int64_t start = 0; start < t.committed; start += kPage) {
+    const uint8_t* values = t.pages[start / kPage] + t.value_offset + column * size;
+    const int64_t count = t.committed - start < kPage ? t.committed - start : kPage;
+    for (int64_t i = 0; i < count; ++i) take(values, i, start + i);
   }
+  for (int64_t j = 0; j < t.pending; ++j) {
+    const int64_t slot = t.committed + t.ancestors[j];
+    take(t.pages[slot / kPage] + t.value_offset + column * size, slot % kPage, t.committed + j);
+  }
+  SLIP_UNROLL for (int c = 0; c < C; ++c) SLIP_UNROLL for (int h = 0; h < H; ++h)
+    store(t.out + (first_head + h) * t.out_stride + column + c * 16, mul(acc[c][h], set1(inverse[h])));
+}
+
+template <int H, bool wide>
+static inline void mix(const AttentionTask& t, int first_head, const float* inverse) {
+  int64_t column = 0;
+  for (; column + 16 * kAttentionTile <= t.head_dim; column += 16 * kAttentionTile)
+    mix_columns<H, kAttentionTile, wide>(t, first_head, inverse, column);
+  for (; column < t.head_dim; column += 16) mix_columns<H, 1, wide>(t, first_head, inverse, column);
 }
 
 template <int H, bool wide>
@@ -65,9 +79,16 @@ static void attend_heads(const AttentionTask& t, int first_head) {
   constexpr int64_t size = wide ? 4 : 2;
   const int64_t slots = t.committed + t.ancestors[t.pending - 1] + 1;
   const float* queries = t.queries + first_head * t.head_dim;
-  for (int64_t slot = 0; slot < slots; slot += 16) {
-    const uint8_t* keys = t.pages[slot / kPage] + t.key_offset + slot % kPage * t.head_dim * size;
-    score_block<H, wide>(keys, queries, t.head_dim, t.scores + first_head * t.score_stride + slot, t.score_stride);
+  for (int64_t start = 0; start < slots; start += kPage) {
+    const uint8_t* page = t.pages[start / kPage] + t.key_offset;
+    const int64_t step = 16 * t.head_dim * size, count = slots - start < kPage ? slots - start : kPage;
+    float* scores = t.scores + first_head * t.score_stride + start;
+    int64_t slot = 0;
+    for (; slot + 16 * (kAttentionTile - 1) < count; slot += 16 * kAttentionTile)
+      score_blocks<H, kAttentionTile, wide>(page + slot / 16 * step, step, queries, t.head_dim, scores + slot,
+                                            t.score_stride);
+    for (; slot < count; slot += 16)
+      score_blocks<H, 1, wide>(page + slot / 16 * step, step, queries, t.head_dim, scores + slot, t.score_stride);
   }
   const int64_t count = t.committed + t.pending;
   float inverse[H];

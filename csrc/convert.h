@@ -19,28 +19,16 @@ static inline I16 rounded_bf16(F16 x) {
   return bit_and(add(bits, add(odd, set1_int(0x7fff))), set1_int(int32_t(0xffff0000)));
 }
 
-static inline void pair_up(const int32_t* upper, uint32_t* pairs) {
-  // One octet of 32-bit lanes, payload in the upper half, into four pairs of layout.h's order.
-  constexpr int first[4] = {0, 4, 1, 5}, second[4] = {2, 6, 3, 7};
-  for (int j = 0; j < 4; ++j) {
-    pairs[j] = uint32_t(upper[first[j]]) >> 16 | (uint32_t(upper[second[j]]) & 0xffff0000u);
-  }
-}
-
-// Codes of one group: the largest magnitude becomes `top`. Returns their sum.
-static inline int32_t quantise(F16 low, F16 high, int32_t top, int32_t* codes, float* scale) {
+// Codes of one group: the largest magnitude becomes `top`. Returns their sum, which is exact as a float.
+static inline int32_t quantise(F16 low, F16 high, float top, I16* codes, float* scale) {
   const float largest = max_lanes(max(absolute(low), absolute(high)));
-  *scale = largest / float(top);
-  const F16 inverse = set1(largest > 0.0f ? float(top) / largest : 0.0f);
-  store_ints(codes, round_to_ints(mul(low, inverse)));
-  store_ints(codes + 16, round_to_ints(mul(high, inverse)));
-  int32_t total = 0;
-  for (int i = 0; i < 32; ++i) {
-    // NaN and infinity arrive as the smallest integer: kept in range here, poisoned by the scale.
-    codes[i] = codes[i] < -top ? -top : codes[i] > top ? top : codes[i];
-    total += codes[i];
-  }
-  return total;
+  *scale = largest / top;
+  const F16 inverse = set1(largest > 0.0f ? top / largest : 0.0f);
+  // Infinity arrives as NaN, which `max` turns into its second argument: in range, poisoned by the scale.
+  const auto code = [&](F16 x) { return round_to_ints(min(max(mul(x, inverse), set1(-top)), set1(top))); };
+  codes[0] = code(low);
+  codes[1] = code(high);
+  return int32_t(sum_lanes(to_floats(add(codes[0], codes[1]))));
 }
 
 static void convert(const Activations& a, Mode mode, int64_t row, const float* x, int64_t first, int64_t last) {
@@ -52,23 +40,22 @@ static void convert(const Activations& a, Mode mode, int64_t row, const float* x
       store(a.values + row * a.stride + k + 16, high);
     }
     if (a.pairs) {
-      int32_t upper[32];
-      store_ints(upper, rounded_bf16(low));
-      store_ints(upper + 16, rounded_bf16(high));
-      for (int o = 0; o < 4; ++o) pair_up(upper + 8 * o, a.pairs + row * (a.stride / 2) + k / 2 + 4 * o);
-      a.sums[group] = sum_lanes(add(as_floats(load_ints(upper)), as_floats(load_ints(upper + 16))));
+      const I16 upper[2] = {rounded_bf16(low), rounded_bf16(high)};
+      store_pairs(upper, a.pairs + row * (a.stride / 2) + k / 2);
+      a.sums[group] = sum_lanes(add(as_floats(upper[0]), as_floats(upper[1])));
     }
     if (a.scales) {
-      int32_t codes[32];
-      const int32_t total = quantise(low, high, mode == Mode::int8 ? 127 : 32767, codes, a.scales + group);
+      I16 codes[2];
+      const int32_t total = quantise(low, high, mode == Mode::int8 ? 127.0f : 32767.0f, codes, a.scales + group);
       a.code_sums[group] = total;
       a.sums[group] = a.scales[group] * float(total);
       if (a.codes) {
-        for (int i = 0; i < 32; ++i) a.codes[row * a.stride + k + i] = int8_t(codes[i]);
+        store_bytes(a.codes + row * a.stride + k, codes[0]);
+        store_bytes(a.codes + row * a.stride + k + 16, codes[1]);
       }
       if (a.wide) {
-        for (int i = 0; i < 32; ++i) codes[i] = int32_t(uint32_t(codes[i]) << 16);
-        for (int o = 0; o < 4; ++o) pair_up(codes + 8 * o, a.wide + row * (a.stride / 2) + k / 2 + 4 * o);
+        const I16 upper[2] = {shl<16>(codes[0]), shl<16>(codes[1])};
+        store_pairs(upper, a.wide + row * (a.stride / 2) + k / 2);
       }
     }
   }

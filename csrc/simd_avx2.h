@@ -12,6 +12,7 @@ namespace SLIP_NS {
 constexpr bool kBf16Dot = false;
 constexpr int kRowsF32 = 5;       // 10 accumulators of the 16 registers
 constexpr int kRowsIntegers = 5;
+constexpr int kAttentionTile = 1;  // blocks of keys, or of columns, at a time
 
 struct F16 {
   __m256 a, b;
@@ -67,6 +68,20 @@ static inline void store_halves(uint16_t* p, F16 x) {
   __m128i* q = reinterpret_cast<__m128i*>(p);
   _mm_storeu_si128(q, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT));
   _mm_storeu_si128(q + 1, _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT));
+}
+
+static inline void store_bytes(int8_t* p, I16 x) {
+  const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xd8);
+  const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+}
+
+// The upper halves of 32 lanes, four octets, as 16 pairs in layout.h's order.
+static inline void store_pairs(const I16* upper, uint32_t* pairs) {
+  int32_t lanes[32];
+  store_ints(lanes, upper[0]);
+  store_ints(lanes + 16, upper[1]);
+  for (int o = 0; o < 4; ++o) pair_up(lanes + 8 * o, pairs + 4 * o);
 }
 
 static inline float sum_lanes(F16 x) {

@@ -17,6 +17,8 @@
 
 #include "layout.h"
 
+#define SLIP_SUMS_IN_REGISTERS 1
+
 namespace SLIP_NS {
 
 #if SLIP_BF16
@@ -26,7 +28,8 @@ constexpr bool kBf16Dot = false;
 #endif
 constexpr int kRowsF32 = 16;  // accumulators; the rest of the 32 registers holds weights
 constexpr int kRowsGrouped = 12;
-constexpr int kRowsIntegers = 16;
+constexpr int kRowsIntegers = 12;
+constexpr int kAttentionTile = 4;  // blocks of keys, or of columns, at a time
 
 struct F16 {
   __m512 v;
@@ -74,6 +77,19 @@ static inline void store_halves(uint16_t* p, F16 x) {
 #else
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT));
 #endif
+}
+
+static inline void store_bytes(int8_t* p, I16 x) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x.v));
+}
+
+// The upper halves of 32 lanes, four octets, as 16 pairs in layout.h's order.
+static inline void store_pairs(const I16* upper, uint32_t* pairs) {
+  const __m512i first = _mm512_set_epi32(29, 25, 28, 24, 21, 17, 20, 16, 13, 9, 12, 8, 5, 1, 4, 0);
+  const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(2));
+  const __m512i low = _mm512_srli_epi32(_mm512_permutex2var_epi32(upper[0].v, first, upper[1].v), 16);
+  const __m512i high = _mm512_permutex2var_epi32(upper[0].v, second, upper[1].v);
+  _mm512_storeu_si512(pairs, _mm512_or_si512(low, _mm512_and_si512(high, _mm512_set1_epi32(int32_t(0xffff0000)))));
 }
 
 static inline float sum_lanes(F16 x) {

@@ -20,6 +20,7 @@ namespace SLIP_NS {
 constexpr bool kBf16Dot = false;
 constexpr int kRowsF32 = 4;      // rows that share a decoded weight
 constexpr int kRowsIntegers = 4;
+constexpr int kAttentionTile = 1;  // blocks of keys, or of columns, at a time
 
 #if defined(__GNUC__)
 typedef float Floats __attribute__((vector_size(64)));
@@ -101,6 +102,16 @@ static inline I16 round_to_ints(F16 a) {
   I16 r;
   SLIP_LANES r.v[i] = int32_t(std::nearbyintf(a.v[i]));
   return r;
+}
+
+static inline void store_bytes(int8_t* p, I16 a) { SLIP_LANES p[i] = int8_t(a.v[i]); }
+
+// The upper halves of 32 lanes, four octets, as 16 pairs in layout.h's order.
+static inline void store_pairs(const I16* upper, uint32_t* pairs) {
+  int32_t lanes[32];
+  store_ints(lanes, upper[0]);
+  store_ints(lanes + 16, upper[1]);
+  for (int o = 0; o < 4; ++o) pair_up(lanes + 8 * o, pairs + 4 * o);
 }
 
 static inline F16 load_halves(const uint16_t* p) {
