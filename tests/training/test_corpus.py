@@ -52,6 +52,19 @@ def test_an_epoch_holds_every_training_conversation_once(data: DataDirectory) ->
     assert held_out and not set(held_out) & set(expected)
 
 
+def test_several_directories_are_one_corpus_without_repeats(
+    data: DataDirectory, tmp_path: Path
+) -> None:
+    for path in (data.path / "manifest.json", data.shards[0]):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    part = open_data(tmp_path)
+    whole = Corpus(data, length=200, rows=1)
+    both = Corpus(part, data, length=200, rows=1)
+    assert both.tokens == whole.tokens > Corpus(part).tokens
+    assert conversations(list(both.batches(0))) == conversations(list(whole.batches(0)))
+    assert len({both.fingerprint, whole.fingerprint, Corpus(data, part).fingerprint}) == 3
+
+
 def test_order_follows_from_seed_and_epoch(data: DataDirectory) -> None:
     def first(seed: int, epoch: int) -> Any:
         return next(Corpus(data, length=200, rows=2, seed=seed).batches(epoch)).tokens

@@ -37,7 +37,11 @@ def _trainer(architecture: Architecture, **defaults: Any) -> Callable[[Any], cli
         options = [
             click.option("--model", default="smollm2-135m", show_default=True, help="The target."),
             click.option(
-                "--data", type=click.Path(path_type=Path), required=True, help="From train data."
+                "--data",
+                type=click.Path(path_type=Path),
+                multiple=True,
+                required=True,
+                help="From train data; repeatable.",
             ),
             click.option(
                 "--output", type=click.Path(path_type=Path), required=True, help="The drafter."

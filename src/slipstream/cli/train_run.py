@@ -38,13 +38,15 @@ def run(
         torch.set_num_threads(options["threads"])
     checkpoint = open_checkpoint(options["model"])
     target = FrozenTarget.from_checkpoint(checkpoint)
-    found = open_data(options["data"], target.identity)
+    found = [open_data(path, target.identity) for path in options["data"]]
     corpus = Corpus(
-        found,
+        *found,
         length=options["length"],
         rows=options["rows"],
         seed=options["seed"],
-        recompute=None if found.settings.features else _features(options["model"]),
+        recompute=(
+            None if all(f.settings.features for f in found) else _features(options["model"])
+        ),
     )
     size = target.identity.vocab_size
     counts = count_tokens(corpus.shards, size, held_out=False)

@@ -16,7 +16,8 @@ import numpy.typing as npt
 import torch
 
 from slipstream.errors import InvalidInput
-from slipstream.training.manifest import DataDirectory
+from slipstream.training.deduplicate import Seen
+from slipstream.training.manifest import DataDirectory, combined
 from slipstream.training.networks import Batch
 from slipstream.training.shards import Shard, from_bf16, read_shard
 
@@ -40,10 +41,13 @@ class _Piece:
 
 
 class Corpus:
-    """The conversations of a data directory, split into training and held-out text.
+    """The conversations of data directories, split into training and held-out text.
+
+    Several directories of one target, made with different seeds or from different files, are one
+    corpus; a conversation much like one of an earlier directory is left out.
 
     Args:
-        data: an opened directory.
+        data: opened directories.
         length: tokens in a row T; longer conversations are cut.
         rows: rows in a batch B.
         seed: of the order.
@@ -56,22 +60,30 @@ class Corpus:
 
     def __init__(
         self,
-        data: DataDirectory,
-        *,
+        *data: DataDirectory,
         length: int = 512,
         rows: int = 4,
         seed: int = 0,
         recompute: Recompute | None = None,
     ) -> None:
-        self.fingerprint = data.fingerprint
-        self._hidden = data.target.hidden_size
+        prints = [directory.fingerprint for directory in data]
+        self.fingerprint = prints[0] if len(prints) == 1 else combined(prints)
+        self._hidden = data[0].target.hidden_size
         self._length, self._rows, self._seed = length, rows, seed
         self._recompute = recompute
-        self.shards = [read_shard(path) for path in data.shards]
+        self.shards = [read_shard(path) for directory in data for path in directory.shards]
+        tops = sorted({shard.top_ids.shape[1] for shard in self.shards})
+        if len(tops) > 1:
+            raise InvalidInput(
+                f"the directories keep {tops[0]} and {tops[-1]} best tokens a position; "
+                "they can't be read as one"
+            )
+        self._repeats = _repeats(self.shards) if len(data) > 1 else None
+        where = ", ".join(str(directory.path) for directory in data)
         if recompute is None and any(not len(s.features) and len(s) for s in self.shards):
-            raise InvalidInput(f"the shards in {data.path} hold no features; give the target too")
+            raise InvalidInput(f"the shards in {where} hold no features; give the target too")
         if not any(True for _ in self._pieces(range(len(self.shards)), held_out=False)):
-            raise InvalidInput(f"{data.path} holds no text to train on; make data first")
+            raise InvalidInput(f"{where} holds no text to train on; make data first")
 
     @property
     def tokens(self) -> int:
@@ -113,7 +125,10 @@ class Corpus:
     def _pieces(self, shards: Sequence[int] | Any, *, held_out: bool) -> Iterator[_Piece]:
         for index in shards:
             shard = self.shards[index]
-            for number in np.flatnonzero(shard.held_out == held_out):
+            wanted = shard.held_out == held_out
+            if self._repeats is not None:
+                wanted &= ~self._repeats[index]
+            for number in np.flatnonzero(wanted):
                 begin, end = shard.offsets[number : number + 2].tolist()
                 for start in range(0, end - begin - 1, self._length):
                     stop = min(start + self._length, end - begin)
@@ -164,6 +179,12 @@ class Corpus:
             return from_bf16(shard.features[begin:stop])
         assert self._recompute is not None
         return self._recompute(shard.tokens[first:stop].tolist())[begin - first :]
+
+
+def _repeats(shards: Sequence[Shard]) -> list[npt.NDArray[np.bool_]]:
+    """For each shard, which of its conversations are much like an earlier one."""
+    seen = Seen()
+    return [np.array([not seen.add(entries) for entries in s.signatures], bool) for s in shards]
 
 
 def _pack(pieces: Sequence[_Piece], length: int) -> list[list[_Piece]]:
