@@ -169,28 +169,6 @@ struct TimesQ4 {
 };
 #endif
 
-// The sums of P panels and M rows between groups: in registers where there are enough, otherwise in
-// memory, because registers are for the integers: touched once a group, and aligned, because a store
-// across cache lines is slow to read again.
-template <int P, int M>
-struct Sums {
-#if SLIP_SUMS_IN_REGISTERS
-  F16 at[P][M];
-  Sums() {
-    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m) at[p][m] = zero();
-  }
-  F16 get(int p, int m) const { return at[p][m]; }
-  void set(int p, int m, F16 sum) { at[p][m] = sum; }
-#else
-  alignas(64) float at[P][M][kPanel];
-  Sums() {
-    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m) store(at[p][m], zero());
-  }
-  F16 get(int p, int m) const { return load(at[p][m]); }
-  void set(int p, int m, F16 sum) { store(at[p][m], sum); }
-#endif
-};
-
 // Integer activations: a group is added up exactly in integers, then scaled. `Dot` knows how a vector of
 // codes meets the activations, how many vectors a group has, and how its loops are best compiled: what
 // GCC makes of them decides a third of the speed where there are only 16 registers.
@@ -202,7 +180,10 @@ struct TimesIntegers {
   static inline void run(const uint8_t* w, int64_t panel, const Block& x, float* y, int64_t ldy) {
     const int64_t groups = x.cols / kGroup;
     constexpr int64_t group_bytes = (four_bits ? 5 : 8) * kVector;
-    Sums<P, M> out;
+    // In memory, because registers are for the integers: touched once a group, and aligned, because a
+    // store across cache lines is slow to read again.
+    alignas(64) float out[P][M][kPanel];
+    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m) store(out[p][m], zero());
     SLIP_KEEP_LOOP for (int64_t g = 0; g < groups; ++g) {
       SLIP_UNROLL for (int p = 0; p < P; ++p) {
         const uint8_t* at = w + p * panel + g * group_bytes;
@@ -225,8 +206,8 @@ struct TimesIntegers {
           const F16 scale = load_halves(halves), minimum = load_halves(halves + 16);
           SLIP_UNROLL for (int m = 0; m < M; ++m) {
             const F16 scaled = mul(to_floats(Dot::finish(total[m])), set1(x.scales[m * x.group_stride + g]));
-            const F16 sum = fma(scaled, scale, out.get(p, m));
-            out.set(p, m, fma(minimum, set1(x.sums[m * x.group_stride + g]), sum));
+            const F16 sum = fma(scaled, scale, load(out[p][m]));
+            store(out[p][m], fma(minimum, set1(x.sums[m * x.group_stride + g]), sum));
           }
         } else {
           const uint8_t* scales = w + p * panel + groups * 8 * kVector + g * 32;
@@ -235,13 +216,13 @@ struct TimesIntegers {
             // Codes are stored + 128, which leaves through the sum of the activations.
             const I16 exact = add(total[m], set1_int(-128 * x.code_sums[m * x.group_stride + g]));
             const F16 scaled = mul(to_floats(exact), set1(x.scales[m * x.group_stride + g]));
-            out.set(p, m, fma(scaled, scale, out.get(p, m)));
+            store(out[p][m], fma(scaled, scale, load(out[p][m])));
           }
         }
       }
     }
     SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m)
-      store(y + m * ldy + p * kPanel, out.get(p, m));
+      store(y + m * ldy + p * kPanel, load(out[p][m]));
   }
 };
 

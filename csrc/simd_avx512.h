@@ -17,8 +17,6 @@
 
 #include "layout.h"
 
-#define SLIP_SUMS_IN_REGISTERS 1
-
 namespace SLIP_NS {
 
 #if SLIP_BF16
@@ -28,7 +26,7 @@ constexpr bool kBf16Dot = false;
 #endif
 constexpr int kRowsF32 = 16;  // accumulators; the rest of the 32 registers holds weights
 constexpr int kRowsGrouped = 12;
-constexpr int kRowsIntegers = 12;
+constexpr int kRowsIntegers = 16;
 constexpr int kAttentionTile = 4;  // blocks of keys, or of columns, at a time
 
 struct F16 {
