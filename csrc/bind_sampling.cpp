@@ -24,6 +24,11 @@ float largest(const std::string& isa, Vector<const float> x) {
   return kernels_by_name(isa).rows.maxima(x.data(), int64_t(x.size()), peaks.data());
 }
 
+std::pair<int64_t, float> run_best(const std::string& isa, Vector<const float> x) {
+  if (x.size() == 0) refuse("best: nothing there");
+  return best(kernels_by_name(isa).rows, x.data(), int64_t(x.size()));
+}
+
 std::vector<int64_t> run_race(const std::string& isa, nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu> weights,
                               std::pair<uint32_t, uint32_t> key, const std::vector<uint32_t>& words, int64_t count) {
   if (weights.shape(0) == 0) refuse("a race needs runners");
@@ -56,6 +61,7 @@ void excess(const std::string& isa, Vector<const float> p, Vector<const float> q
 void bind_sampling(nb::module_& m) {
   m.def("distribution", &run_distribution);
   m.def("largest", &largest);
+  m.def("best", &run_best);
   m.def("race", &run_race);
   m.def("overlap", &overlap);
   m.def("excess", &excess);

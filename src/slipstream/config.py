@@ -179,6 +179,16 @@ class SamplingParams(_Config):
         )
 
     @property
+    def moves_tokens(self) -> bool:
+        """Whether anything before the temperature treats some tokens differently."""
+        return (
+            self.penalizes
+            or bool(self.logit_bias)
+            or bool(self.banned_token_ids)
+            or self.allowed_token_ids is not None
+        )
+
+    @property
     def greedy(self) -> bool:
         """Temperature 0: the one-hot limit, the same code with all mass on the best token."""
         return self.temperature == 0.0

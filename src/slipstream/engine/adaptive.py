@@ -149,7 +149,7 @@ class AdaptiveDepth:
             notes = self._notes(request)
             asked = max(asked, notes.asked)
             if notes.asked and verdict is not None:
-                depth = max(draft.tree.depths, default=0)
+                depth = draft.tree.depth
                 notes.record.update(depth, verdict, notes.asked)
                 self._pool.update(depth, verdict, notes.asked)
         rows = sum(len(draft) + 1 for draft in drafts)

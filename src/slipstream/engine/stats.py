@@ -58,7 +58,7 @@ class RequestStats:
         self.accepted += accepted
         self.alphas += verdict.alphas[:kept]
         parents = (ROOT, *verdict.path)[:kept]
-        depth = max(draft.tree.depths, default=0)
+        depth = draft.tree.depth
         _grow(self.drafted_at, depth)
         _grow(self.reached_at, depth)
         _grow(self.accepted_at, depth)

@@ -142,23 +142,24 @@ class NativeModel:
                 raise InvalidInput(
                     f"vectors must be of shape ({count}, {hidden}), not {vectors.shape}"
                 )
-        self._ledger.place(rows)
+        self._ledger.append(rows)
 
         wanted = (
-            np.arange(count) if rows.wants_logits is None else np.flatnonzero(rows.wants_logits)
+            list(range(count))
+            if rows.wants_logits is None
+            else np.flatnonzero(rows.wants_logits).tolist()
         )
         logits = np.empty((len(wanted), self.info.vocab_size), np.float32)
         last = np.empty((count, hidden), np.float32) if features.last else None
         kept = {layer: np.empty((count, hidden), np.float32) for layer in features.layers}
-        handles = [self._handles[sequence] for sequence in rows.sequences.tolist()]
         self._stack.forward(
-            np.asarray(handles, np.int64),
-            np.ascontiguousarray(rows.parents, np.int64),
-            None if vectors is not None else np.ascontiguousarray(rows.tokens, np.int64),
+            [self._handles[sequence] for sequence in rows.sequences.tolist()],
+            rows.parents.tolist(),
+            None if vectors is not None else rows.tokens.tolist(),
             vectors,
-            wanted.tolist(),
+            wanted,
             0,
-            logits if len(wanted) else None,
+            logits if wanted else None,
             last,
             list(kept.items()),
         )

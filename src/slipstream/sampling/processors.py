@@ -52,8 +52,6 @@ def process_logits(
         InvalidInput: ``params`` names a token outside the vocabulary.
     """
     moved_V = _move_tokens(logits_V, params, prompt, output)
-    if moved_V is not logits_V:
-        _best(logits_V)  # a mask could hide NaN
     if compiled.fits(moved_V):
         probs_V, best = compiled.distribution(
             moved_V, params.temperature, params.top_k, params.top_p, params.min_p
@@ -66,18 +64,33 @@ def process_logits(
     return normalize(min_p(top_p(weights_V, params.top_p), params.min_p))
 
 
+def best_token(
+    logits_V: Array, params: SamplingParams, prompt: Sequence[int], output: Sequence[int]
+) -> int:
+    """The token that has all the mass at temperature 0, without its distribution.
+
+    Args and errors are those of :func:`process_logits`.
+    """
+    return _highest(_move_tokens(logits_V, params, prompt, output))
+
+
 def _move_tokens(
     logits_V: Array, params: SamplingParams, prompt: Sequence[int], output: Sequence[int]
 ) -> Array:
     """Everything that treats some tokens differently; the same array if nothing does."""
-    logits_V = logit_bias(logits_V, params.logit_bias)
-    logits_V = repetition_penalty(logits_V, params.repetition_penalty, prompt, output)
-    logits_V = presence_and_frequency_penalty(
-        logits_V, params.presence_penalty, params.frequency_penalty, output
+    if not params.moves_tokens:
+        return logits_V
+    moved_V = logit_bias(logits_V, params.logit_bias)
+    moved_V = repetition_penalty(moved_V, params.repetition_penalty, prompt, output)
+    moved_V = presence_and_frequency_penalty(
+        moved_V, params.presence_penalty, params.frequency_penalty, output
     )
     if params.allowed_token_ids is not None:
-        logits_V = allow_only(logits_V, params.allowed_token_ids)
-    return ban(logits_V, params.banned_token_ids)
+        moved_V = allow_only(moved_V, params.allowed_token_ids)
+    moved_V = ban(moved_V, params.banned_token_ids)
+    if moved_V is not logits_V:
+        _best(logits_V)  # a mask could hide NaN
+    return moved_V
 
 
 def logit_bias(logits_V: Array, bias: Mapping[int, float]) -> Array:
@@ -133,10 +146,8 @@ def ban(logits_V: Array, tokens: Sequence[int]) -> Array:
 
 def one_hot_of_best(logits_V: Array) -> Array:
     """All mass on the highest logit, ties to the lowest id: the limit of temperature 0."""
-    xp = array_namespace(logits_V)
-    best = int(xp.argmax(logits_V))
-    _require_finite(float(logits_V[best]))
-    probs_V = xp.zeros_like(logits_V)
+    best = _highest(logits_V)
+    probs_V = array_namespace(logits_V).zeros_like(logits_V)
     probs_V[best] = 1.0
     return probs_V
 
@@ -201,6 +212,17 @@ def min_p(weights_V: Array, fraction: float) -> Array:
 def normalize(weights_V: Array) -> Array:
     """Divide by the sum."""
     return weights_V / array_namespace(weights_V).sum(weights_V)
+
+
+def _highest(logits_V: Array) -> int:
+    """The token with the highest logit, ties to the lowest id."""
+    if compiled.fits(logits_V):
+        token, best = compiled.best(logits_V)
+    else:
+        token = int(array_namespace(logits_V).argmax(logits_V))
+        best = float(logits_V[token])
+    _require_finite(best)
+    return token
 
 
 def _best(logits_V: Array) -> float:

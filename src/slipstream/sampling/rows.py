@@ -1,14 +1,19 @@
 """The target's distributions for a drafted tree, one row at a time and only where a rule looks.
 
 Every row is processed with its own prefix: prompt, output, and the drafted tokens on the way to it.
-Most rules stop at the first rejection, so most rows of a tree are never processed. R rows,
+Most rules stop at the first rejection, so most rows of a tree are never processed; and at
+temperature 0 a rule may ask for picks alone, for which no distribution is written out. R rows,
 V vocabulary.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from slipstream.config import SamplingParams
-from slipstream.sampling.processors import process_logits
+from slipstream.sampling.noise import Stream
+from slipstream.sampling.processors import best_token, process_logits
+from slipstream.sampling.race import race
 from slipstream.types import Array, SequenceState, TokenTree
 
 
@@ -35,6 +40,7 @@ class ProcessedRows:
         self._length = sequence.length
         self._tree = tree
         self._seen: dict[int, Array] = {}
+        self._best: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._tree) + 1
@@ -44,6 +50,22 @@ class ProcessedRows:
         if row not in self._seen:
             self._seen[row] = process_logits(self._logits_RV[row], self._params, *self._prefix(row))
         return self._seen[row]
+
+    def pick(self, row: int, stream: Stream) -> int:
+        """The plain sampler's token: the winner of the race over ``self[row]``."""
+        return self._greedy(row) if self._params.greedy else race(self[row], stream)[0]
+
+    def mass(self, row: int, tokens: Sequence[int]) -> float:
+        """The sum of ``self[row]`` over different tokens."""
+        if self._params.greedy:
+            return float(self._greedy(row) in tokens)
+        probs_V = self[row]
+        return sum([float(probs_V[token]) for token in tokens])
+
+    def _greedy(self, row: int) -> int:
+        if row not in self._best:
+            self._best[row] = best_token(self._logits_RV[row], self._params, *self._prefix(row))
+        return self._best[row]
 
     def _prefix(self, row: int) -> tuple[list[int], list[int]]:
         """Prompt and output of a row; nothing where no processor looks at them."""

@@ -23,8 +23,8 @@ from slipstream.types import (
 )
 from slipstream.verification.base import TargetRows
 from slipstream.verification.check import check
-from slipstream.verification.emit import emit
-from slipstream.verification.proposal import alpha
+from slipstream.verification.emit import pick
+from slipstream.verification.proposal import alpha_after
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ class Coupled:
         alphas: list[float] = []
         node = ROOT
         while True:
-            probs_V, receipt = probs[node + 1], draft.receipt(node)
-            pick = emit(probs_V, probs_V, noise.pick(len(path)))
+            token = pick(probs, node + 1, noise.pick(len(path)))
+            receipt = draft.receipt(node)
             if receipt is None:
-                return Verdict(tuple(path), pick, "bonus", tuple(alphas))
+                return Verdict(tuple(path), token, "bonus", tuple(alphas))
             children = {draft.tree.tokens[child]: child for child in draft.tree.children(node)}
-            alphas.append(alpha(probs_V, receipt, tuple(children)))
-            if pick not in children:
-                return Verdict(tuple(path), pick, "residual", tuple(alphas))
-            node = children[pick]
+            alphas.append(alpha_after(probs, node + 1, receipt, tuple(children)))
+            if token not in children:
+                return Verdict(tuple(path), token, "residual", tuple(alphas))
+            node = children[token]
             path.append(node)
