@@ -156,8 +156,11 @@ class Draft:
         return self.receipts[node + 1]
 
     def __len__(self) -> int:
-        return len(self.tree)
+        return len(self.tree.tokens)
 
+
+NO_DRAFT: Final = Draft()
+"""Nothing was drafted."""
 
 Origin: TypeAlias = Literal["draft", "residual", "bonus"]
 """Where an emitted token came from. A rule's own token is *residual* if drafted children were

@@ -129,7 +129,7 @@ class NativeModel:
         return prefill_in_chunks(self, sequence, tokens, features, _CHUNK)
 
     def forward(self, rows: Rows, features: FeatureRequest = NO_FEATURES) -> ForwardOutput:
-        count, hidden = len(rows), self.info.hidden_size
+        count, hidden = len(rows.tokens), self.info.hidden_size
         for layer in features.layers:
             if not 0 <= layer < self.info.num_layers:
                 raise InvalidInput(f"no block {layer}; the model has {self.info.num_layers}")
@@ -151,9 +151,11 @@ class NativeModel:
         )
         logits = np.empty((len(wanted), self.info.vocab_size), np.float32)
         last = np.empty((count, hidden), np.float32) if features.last else None
-        kept = {layer: np.empty((count, hidden), np.float32) for layer in features.layers}
+        kept: dict[int, F32] = {}
+        for layer in features.layers:
+            kept[layer] = np.empty((count, hidden), np.float32)
         self._stack.forward(
-            [self._handles[sequence] for sequence in rows.sequences.tolist()],
+            list(map(self._handles.__getitem__, rows.sequences.tolist())),
             rows.parents.tolist(),
             None if vectors is not None else rows.tokens.tolist(),
             vectors,

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NoReturn
 
 from array_api_compat import array_namespace, device
 
@@ -51,12 +51,15 @@ def process_logits(
         NumericalError: NaN or infinite logits, or every token is masked.
         InvalidInput: ``params`` names a token outside the vocabulary.
     """
-    moved_V = _move_tokens(logits_V, params, prompt, output)
+    moved_V = logits_V
+    if params.moves_tokens:
+        moved_V = _move_tokens(logits_V, params, prompt, output)
     if compiled.fits(moved_V):
         probs_V, best = compiled.distribution(
             moved_V, params.temperature, params.top_k, params.top_p, params.min_p
         )
-        _require_finite(best)
+        if not math.isfinite(best):
+            _refuse(best)
         return probs_V
     if params.greedy:
         return one_hot_of_best(moved_V)
@@ -71,15 +74,15 @@ def best_token(
 
     Args and errors are those of :func:`process_logits`.
     """
-    return _highest(_move_tokens(logits_V, params, prompt, output))
+    if params.moves_tokens:
+        logits_V = _move_tokens(logits_V, params, prompt, output)
+    return _highest(logits_V)
 
 
 def _move_tokens(
     logits_V: Array, params: SamplingParams, prompt: Sequence[int], output: Sequence[int]
 ) -> Array:
     """Everything that treats some tokens differently; the same array if nothing does."""
-    if not params.moves_tokens:
-        return logits_V
     moved_V = logit_bias(logits_V, params.logit_bias)
     moved_V = repetition_penalty(moved_V, params.repetition_penalty, prompt, output)
     moved_V = presence_and_frequency_penalty(
@@ -221,7 +224,8 @@ def _highest(logits_V: Array) -> int:
     else:
         token = int(array_namespace(logits_V).argmax(logits_V))
         best = float(logits_V[token])
-    _require_finite(best)
+    if not math.isfinite(best):
+        _refuse(best)
     return token
 
 
@@ -230,17 +234,18 @@ def _best(logits_V: Array) -> float:
         best = compiled.largest(logits_V)
     else:
         best = float(array_namespace(logits_V).max(logits_V))
-    _require_finite(best)
+    if not math.isfinite(best):
+        _refuse(best)
     return best
 
 
-def _require_finite(best: float) -> None:
+def _refuse(best: float) -> NoReturn:
+    """Say what is wrong with logits whose highest is not finite."""
     if math.isnan(best):
         raise NumericalError("the model's logits contain NaN")
     if best == math.inf:
         raise NumericalError("the model's logits contain infinity")
-    if best == -math.inf:
-        raise NumericalError("every token is masked: allowed, banned and the model leave nothing")
+    raise NumericalError("every token is masked: allowed, banned and the model leave nothing")
 
 
 def _ids(logits_V: Array, tokens: Sequence[int], source: str) -> Array:

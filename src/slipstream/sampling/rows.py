@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from slipstream.config import SamplingParams
-from slipstream.sampling.noise import Stream
+from slipstream.sampling.noise import CycleNoise
 from slipstream.sampling.processors import best_token, process_logits
 from slipstream.sampling.race import race
 from slipstream.types import Array, SequenceState, TokenTree
@@ -33,11 +33,11 @@ class ProcessedRows:
     def __init__(
         self, logits_RV: Array, params: SamplingParams, sequence: SequenceState, tree: TokenTree
     ) -> None:
-        assert logits_RV.shape[0] == len(tree) + 1
+        assert logits_RV.shape[0] == len(tree.tokens) + 1
         self._logits_RV = logits_RV
         self._params = params
         self._sequence = sequence
-        self._length = sequence.length
+        self._length = len(sequence.tokens)
         self._tree = tree
         self._seen: dict[int, Array] = {}
         self._best: dict[int, int] = {}
@@ -47,13 +47,18 @@ class ProcessedRows:
 
     def __getitem__(self, row: int) -> Array:
         """(V,) float32 probabilities."""
-        if row not in self._seen:
-            self._seen[row] = process_logits(self._logits_RV[row], self._params, *self._prefix(row))
-        return self._seen[row]
+        probs_V = self._seen.get(row)
+        if probs_V is None:
+            prompt, output = self._prefix(row)
+            probs_V = process_logits(self._logits_RV[row], self._params, prompt, output)
+            self._seen[row] = probs_V
+        return probs_V
 
-    def pick(self, row: int, stream: Stream) -> int:
+    def pick(self, row: int, noise: CycleNoise, offset: int) -> int:
         """The plain sampler's token: the winner of the race over ``self[row]``."""
-        return self._greedy(row) if self._params.greedy else race(self[row], stream)[0]
+        if self._params.greedy:
+            return self._greedy(row)
+        return race(self[row], noise.pick(offset))[0]
 
     def mass(self, row: int, tokens: Sequence[int]) -> float:
         """The sum of ``self[row]`` over different tokens."""
@@ -63,9 +68,12 @@ class ProcessedRows:
         return sum([float(probs_V[token]) for token in tokens])
 
     def _greedy(self, row: int) -> int:
-        if row not in self._best:
-            self._best[row] = best_token(self._logits_RV[row], self._params, *self._prefix(row))
-        return self._best[row]
+        best = self._best.get(row)
+        if best is None:
+            prompt, output = self._prefix(row)
+            best = best_token(self._logits_RV[row], self._params, prompt, output)
+            self._best[row] = best
+        return best
 
     def _prefix(self, row: int) -> tuple[list[int], list[int]]:
         """Prompt and output of a row; nothing where no processor looks at them."""

@@ -40,15 +40,16 @@ class Coupled:
     def verify(self, draft: Draft, probs: TargetRows, noise: CycleNoise) -> Verdict:
         """See :meth:`slipstream.verification.base.VerificationRule.verify`."""
         check(self, draft)
+        tree = draft.tree
         path: list[int] = []
         alphas: list[float] = []
         node = ROOT
         while True:
-            token = pick(probs, node + 1, noise.pick(len(path)))
-            receipt = draft.receipt(node)
+            token = pick(probs, node + 1, noise, len(path))
+            receipt = draft.receipts[node + 1]
             if receipt is None:
                 return Verdict(tuple(path), token, "bonus", tuple(alphas))
-            children = {draft.tree.tokens[child]: child for child in draft.tree.children(node)}
+            children = {tree.tokens[child]: child for child in tree.children(node)}
             alphas.append(alpha_after(probs, node + 1, receipt, tuple(children)))
             if token not in children:
                 return Verdict(tuple(path), token, "residual", tuple(alphas))

@@ -6,7 +6,7 @@ draft all rules emit the plain sampler's tokens.
 
 from __future__ import annotations
 
-from slipstream.sampling.noise import Stream
+from slipstream.sampling.noise import CycleNoise, Stream
 from slipstream.sampling.race import race
 from slipstream.sampling.rows import ProcessedRows
 from slipstream.types import Array
@@ -22,8 +22,8 @@ def emit(weights_V: Array, probs_V: Array, stream: Stream) -> int:
     return (race(weights_V, stream) or race(probs_V, stream))[0]
 
 
-def pick(probs: TargetRows, row: int, stream: Stream) -> int:
+def pick(probs: TargetRows, row: int, noise: CycleNoise, offset: int) -> int:
     """The plain sampler's token after a row: what :func:`emit` draws from all of its mass."""
     if isinstance(probs, ProcessedRows):
-        return probs.pick(row, stream)
-    return emit(probs[row], probs[row], stream)
+        return probs.pick(row, noise, offset)
+    return emit(probs[row], probs[row], noise.pick(offset))
