@@ -56,6 +56,23 @@ def distribution(
     return probs_V, best
 
 
+def draw(
+    logits_V: F32,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    min_p: float,
+    key: tuple[int, int],
+    words: tuple[int, int, int],
+) -> tuple[F32, float, int]:
+    """:func:`distribution`, and the winner of the race over it; 0 if the logit is not finite."""
+    probs_V = np.empty_like(logits_V)
+    best, token = _core().draw(
+        _isa(), logits_V, temperature, top_k, top_p, min_p, probs_V, key, words
+    )
+    return probs_V, best, token
+
+
 def largest(logits_V: F32) -> float:
     """The largest logit; NaN if there is one."""
     return float(_core().largest(_isa(), logits_V))

@@ -23,6 +23,8 @@ from array_api_compat import array_namespace, device
 from slipstream.config import SamplingParams
 from slipstream.errors import InvalidInput, NumericalError
 from slipstream.kernels import sampling as compiled
+from slipstream.sampling.noise import Stream
+from slipstream.sampling.race import race
 from slipstream.sampling.selection import kth_largest
 from slipstream.types import Array
 
@@ -65,6 +67,37 @@ def process_logits(
         return one_hot_of_best(moved_V)
     weights_V = weights(top_k(temperature(moved_V, params.temperature), params.top_k))
     return normalize(min_p(top_p(weights_V, params.top_p), params.min_p))
+
+
+def draw(
+    logits_V: Array,
+    params: SamplingParams,
+    prompt: Sequence[int],
+    output: Sequence[int],
+    stream: Stream,
+) -> tuple[Array, int]:
+    """:func:`process_logits`, and the winner of the race over the result.
+
+    Other args and errors are those of :func:`process_logits`.
+    """
+    moved_V = logits_V
+    if params.moves_tokens:
+        moved_V = _move_tokens(logits_V, params, prompt, output)
+    if compiled.fits(moved_V):
+        probs_V, best, token = compiled.draw(
+            moved_V,
+            params.temperature,
+            params.top_k,
+            params.top_p,
+            params.min_p,
+            stream.key,
+            stream.words,
+        )
+        if not math.isfinite(best):
+            _refuse(best)
+        return probs_V, token
+    probs_V = process_logits(logits_V, params, prompt, output)
+    return probs_V, race(probs_V, stream)[0]
 
 
 def best_token(
@@ -110,11 +143,11 @@ def repetition_penalty(
     logits_V: Array, penalty: float, prompt: Sequence[int], output: Sequence[int]
 ) -> Array:
     """Divide positive and multiply negative logits of tokens seen before (1909.05858, eq. 6)."""
-    seen = {*prompt, *output} if penalty != 1.0 else None
-    if not seen:
+    if penalty == 1.0 or not (prompt or output):
         return logits_V
     xp = array_namespace(logits_V)
-    ids = _ids(logits_V, sorted(seen), "the prompt or output")
+    # A token that occurs twice is replaced by the same number twice, so no set is needed.
+    ids = _ids(logits_V, [*prompt, *output], "the prompt or output")
     old = logits_V[ids]
     return _replace(logits_V, ids, xp.where(old < 0, old * penalty, old / penalty))
 

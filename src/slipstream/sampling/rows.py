@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from slipstream.config import SamplingParams
 from slipstream.sampling.noise import CycleNoise
-from slipstream.sampling.processors import best_token, process_logits
+from slipstream.sampling.processors import best_token, draw, process_logits
 from slipstream.sampling.race import race
 from slipstream.types import Array, SequenceState, TokenTree
 
@@ -58,7 +58,13 @@ class ProcessedRows:
         """The plain sampler's token: the winner of the race over ``self[row]``."""
         if self._params.greedy:
             return self._greedy(row)
-        return race(self[row], noise.pick(offset))[0]
+        stream = noise.pick(offset)
+        probs_V = self._seen.get(row)
+        if probs_V is not None:
+            return race(probs_V, stream)[0]
+        prompt, output = self._prefix(row)
+        self._seen[row], token = draw(self._logits_RV[row], self._params, prompt, output, stream)
+        return token
 
     def mass(self, row: int, tokens: Sequence[int]) -> float:
         """The sum of ``self[row]`` over different tokens."""
