@@ -1,4 +1,6 @@
 // Sampling over one row: distributions, races, and what verification rules sum up.
+#include <cmath>
+
 #include "bindings.h"
 #include "isa.h"
 #include "sampling.h"
@@ -6,6 +8,11 @@
 using namespace slip;
 
 namespace {
+
+RaceStream stream_of(std::pair<uint32_t, uint32_t> key, const std::vector<uint32_t>& words) {
+  if (words.size() != 3) refuse("a stream has three counter words");
+  return {{key.first, key.second}, {words[0], words[1], words[2]}};
+}
 
 float run_distribution(const std::string& isa, Vector<const float> logits, double temperature, int64_t top_k,
                        double top_p, double min_p, Vector<float> out) {
@@ -18,18 +25,34 @@ float run_distribution(const std::string& isa, Vector<const float> logits, doubl
   return distribution(kernels_by_name(isa).rows, logits.data(), int64_t(logits.size()), filters, out.data());
 }
 
+// A distribution and the winner of the race over it; token 0 where the highest logit is not finite.
+std::pair<float, int64_t> run_draw(const std::string& isa, Vector<const float> logits, double temperature,
+                                   int64_t top_k, double top_p, double min_p, Vector<float> out,
+                                   std::pair<uint32_t, uint32_t> key, const std::vector<uint32_t>& words) {
+  const RaceStream stream = stream_of(key, words);
+  const float top = run_distribution(isa, logits, temperature, top_k, top_p, min_p, out);
+  if (!std::isfinite(top)) return {top, 0};
+  const std::vector<int64_t> winner = race(kernels_by_name(isa).rows, out.data(), int64_t(out.size()), stream, 1);
+  if (winner.empty()) refuse("draw: no token has a positive probability");
+  return {top, winner.front()};
+}
+
 float largest(const std::string& isa, Vector<const float> x) {
   if (x.size() == 0) refuse("largest: nothing there");
   std::vector<float> peaks(size_t(chunks_of(int64_t(x.size()))));
   return kernels_by_name(isa).rows.maxima(x.data(), int64_t(x.size()), peaks.data());
 }
 
+std::pair<int64_t, float> run_best(const std::string& isa, Vector<const float> x) {
+  if (x.size() == 0) refuse("best: nothing there");
+  return best(kernels_by_name(isa).rows, x.data(), int64_t(x.size()));
+}
+
 std::vector<int64_t> run_race(const std::string& isa, nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu> weights,
                               std::pair<uint32_t, uint32_t> key, const std::vector<uint32_t>& words, int64_t count) {
   if (weights.shape(0) == 0) refuse("a race needs runners");
-  if (words.size() != 3) refuse("a stream has three counter words");
   if (count < 1) refuse("a race needs at least one winner");
-  const RaceStream stream{{key.first, key.second}, {words[0], words[1], words[2]}};
+  const RaceStream stream = stream_of(key, words);
   const RowKernels& rows = kernels_by_name(isa).rows;
   const int64_t size = int64_t(weights.shape(0));
   if (weights.dtype() == nb::dtype<float>()) {
@@ -55,7 +78,9 @@ void excess(const std::string& isa, Vector<const float> p, Vector<const float> q
 
 void bind_sampling(nb::module_& m) {
   m.def("distribution", &run_distribution);
+  m.def("draw", &run_draw);
   m.def("largest", &largest);
+  m.def("best", &run_best);
   m.def("race", &run_race);
   m.def("overlap", &overlap);
   m.def("excess", &excess);

@@ -66,8 +66,9 @@ class PyStack {
   void commit(int64_t sequence, const std::vector<int64_t>& path) { stack_.commit(sequence, path); }
   void truncate(int64_t sequence, int64_t length) { stack_.truncate(sequence, length); }
 
-  void forward(Vector<const int64_t> sequences, Vector<const int64_t> parents,
-               std::optional<Vector<const int64_t>> tokens, std::optional<Grid<const float>> vectors,
+  // Row by row in lists: for the few rows of a cycle they are taken over sooner than arrays.
+  void forward(const std::vector<int64_t>& sequences, const std::vector<int64_t>& parents,
+               const std::optional<std::vector<int64_t>>& tokens, std::optional<Grid<const float>> vectors,
                const std::vector<int64_t>& logit_rows, int64_t head, std::optional<Grid<float>> logits,
                std::optional<Grid<float>> last, const std::vector<std::pair<int64_t, Grid<float>>>& layers) {
     Pass pass;

@@ -139,15 +139,27 @@ static uint64_t reach(const float* x, int64_t count, float edge) {
   return mask;
 }
 
+// A chunk's weights as kChunk floats: in place, or else in `room`, which holds zeros.
+static inline const float* floats_of(const float* from, int64_t count, float* room) {
+  if (count == kChunk) return from;
+  for (int64_t i = 0; i < count; ++i) room[i] = from[i];
+  return room;
+}
+
+static inline const float* floats_of(const double* from, int64_t count, float* room) {
+  for (int64_t i = 0; i < count; ++i) room[i] = float(from[i]);
+  return room;
+}
+
 template <class Weight>
 static inline void find_runners(const Weight* weights, int64_t n, int64_t chunk, const slip::RaceStream& stream,
                                 double slowest, slip::Runners& out) {
   philox16(uint32_t(chunk * (kChunk / 4)), stream, out.bits);
   const Weight* from = weights + chunk * kChunk;
   const int64_t count = n - chunk * kChunk < kChunk ? n - chunk * kChunk : kChunk;
-  float w[kChunk] = {};
+  float room[kChunk] = {};
+  const float* w = floats_of(from, count, room);
   int32_t halves[kChunk];
-  for (int64_t i = 0; i < count; ++i) w[i] = float(from[i]);
   for (int64_t i = 0; i < kChunk; ++i) halves[i] = int32_t(~out.bits[i] >> 1);
   // Since -log u >= 1 - u, who arrives by `slowest` weighs at least (1 - u) / slowest; so most are out
   // without a logarithm. 1 - u is a little more than halves / 2^31, and the margin is for rounding.

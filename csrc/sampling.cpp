@@ -47,6 +47,12 @@ float round_up_to_float(double x) {
   return double(near) < x ? std::nextafter(near, HUGE_VALF) : near;
 }
 
+// The first of the logits that are `top`, their highest, by the chunks' peaks.
+int64_t first_best(const float* logits, int64_t size, float top, const std::vector<float>& peaks) {
+  const auto peak = std::find(peaks.begin(), peaks.end(), top);
+  return std::find(logits + (peak - peaks.begin()) * kChunk, logits + size, top) - logits;
+}
+
 // One row on its way to a distribution.
 class Row {
  public:
@@ -58,10 +64,8 @@ class Row {
   float top() const { return top_; }
 
   void one_hot() {
-    const auto peak = std::find(peaks_.begin(), peaks_.end(), top_);
-    const float* best = std::find(logits_ + (peak - peaks_.begin()) * kChunk, logits_ + size_, top_);
     std::fill(out_, out_ + size_, 0.0f);
-    out_[best - logits_] = 1.0f;
+    out_[first_best(logits_, size_, top_, peaks_)] = 1.0f;
   }
 
   void softmax(float temperature) {
@@ -270,6 +274,12 @@ float distribution(const RowKernels& rows, const float* logits, int64_t size, co
     row.filtered(temperature, filters);
   }
   return row.top();
+}
+
+std::pair<int64_t, float> best(const RowKernels& rows, const float* logits, int64_t size) {
+  std::vector<float> peaks(size_t(chunks_of(size)));
+  const float top = rows.maxima(logits, size, peaks.data());
+  return {std::isfinite(top) ? first_best(logits, size, top, peaks) : 0, top};
 }
 
 std::vector<int64_t> race(const RowKernels& rows, const float* weights, int64_t size, const RaceStream& stream,

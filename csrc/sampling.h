@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "kernels.h"
@@ -21,6 +22,9 @@ struct Filters {
 
 // Writes the (V,) probabilities and returns the highest logit. If that is not finite, nothing is written.
 float distribution(const RowKernels& rows, const float* logits, int64_t size, const Filters& filters, float* out);
+
+// The highest logit, and its id, the lowest of several. If it is not finite (NaN if any is), the id is 0.
+std::pair<int64_t, float> best(const RowKernels& rows, const float* logits, int64_t size);
 
 // The first `count` of E[t] / weight[t] in order, ties to the lowest id; weight 0 never arrives.
 std::vector<int64_t> race(const RowKernels& rows, const float* weights, int64_t size, const RaceStream& stream,

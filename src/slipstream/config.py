@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from numbers import Integral, Real
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
@@ -169,7 +170,7 @@ class SamplingParams(_Config):
         values["logit_bias"] = frozenset(self.logit_bias.items())
         return hash(tuple(values.values()))
 
-    @property
+    @cached_property
     def penalizes(self) -> bool:
         """Whether tokens seen before are treated differently."""
         return (
@@ -178,7 +179,17 @@ class SamplingParams(_Config):
             or self.frequency_penalty != 0.0
         )
 
-    @property
+    @cached_property
+    def moves_tokens(self) -> bool:
+        """Whether anything before the temperature treats some tokens differently."""
+        return (
+            self.penalizes
+            or bool(self.logit_bias)
+            or bool(self.banned_token_ids)
+            or self.allowed_token_ids is not None
+        )
+
+    @cached_property
     def greedy(self) -> bool:
         """Temperature 0: the one-hot limit, the same code with all mass on the best token."""
         return self.temperature == 0.0

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, Literal, TypeAlias
 
 from slipstream.config import SamplingParams
@@ -38,7 +39,8 @@ class TokenTree:
 
     def __post_init__(self) -> None:
         assert len(self.tokens) == len(self.parents)
-        assert all(ROOT <= parent < node for node, parent in enumerate(self.parents))
+        for node, parent in enumerate(self.parents):
+            assert ROOT <= parent < node
 
     @classmethod
     def chain(cls, tokens: Sequence[int]) -> TokenTree:
@@ -56,9 +58,14 @@ class TokenTree:
             depths.append(1 if parent == ROOT else depths[parent] + 1)
         return tuple(depths)
 
+    @cached_property
+    def depth(self) -> int:
+        """Length of the longest path; 0 if there is no node."""
+        return max(self.depths, default=0)
+
     def children(self, node: int) -> tuple[int, ...]:
         """Children of a node (or of ROOT), in the order in which they were drawn."""
-        return tuple(i for i, parent in enumerate(self.parents) if parent == node)
+        return tuple([i for i, parent in enumerate(self.parents) if parent == node])
 
     def path(self, node: int) -> tuple[int, ...]:
         """Nodes from the root's child down to ``node``; empty for ROOT."""
@@ -135,8 +142,9 @@ class Draft:
 
     def __post_init__(self) -> None:
         assert len(self.receipts) == len(self.tree) + 1
-        with_children = {parent + 1 for parent in self.tree.parents}
-        assert all((r is not None) == (i in with_children) for i, r in enumerate(self.receipts))
+        parents = self.tree.parents
+        for row, receipt in enumerate(self.receipts):
+            assert (receipt is not None) == (row - 1 in parents)
 
     @classmethod
     def chain(cls, tokens: Sequence[int], receipts: Sequence[Receipt]) -> Draft:
@@ -148,8 +156,11 @@ class Draft:
         return self.receipts[node + 1]
 
     def __len__(self) -> int:
-        return len(self.tree)
+        return len(self.tree.tokens)
 
+
+NO_DRAFT: Final = Draft()
+"""Nothing was drafted."""
 
 Origin: TypeAlias = Literal["draft", "residual", "bonus"]
 """Where an emitted token came from. A rule's own token is *residual* if drafted children were

@@ -15,7 +15,7 @@ from slipstream.errors import NumericalError
 from slipstream.kernels import sampling as compiled
 from slipstream.sampling import comparison
 from slipstream.sampling.noise import Noise
-from slipstream.sampling.processors import process_logits
+from slipstream.sampling.processors import draw, process_logits
 from slipstream.sampling.race import race
 
 SIZES = (1024, 1025, 2063, 4999)
@@ -62,6 +62,30 @@ def in_numpy(monkeypatch: pytest.MonkeyPatch) -> Callable:
             return function(*args)
 
     return call
+
+
+@pytest.mark.usefixtures("isa")
+def test_the_best_token_is_the_first_of_the_highest() -> None:
+    for seed in range(24):
+        row = logits(seed, SIZES[seed % 4])
+        assert compiled.best(row) == (int(row.argmax()), float(row.max()))
+    row[5] = np.nan
+    token, best = compiled.best(row)
+    assert token == 0
+    assert math.isnan(best)
+
+
+@pytest.mark.usefixtures("isa")
+def test_drawing_at_once_is_a_distribution_and_its_race() -> None:
+    for seed in range(24):
+        row, stream = logits(seed, SIZES[seed % 4]), Noise(seed).cycle(seed).pick(seed % 3)
+        params = SamplingParams(**FILTERS[seed % len(FILTERS)])
+        probs, token = draw(row, params, [], [], stream)
+        assert (probs == process_logits(row, params, [], [])).all()
+        assert token == race(probs, stream)[0]
+    row[5] = np.inf
+    with pytest.raises(NumericalError, match="infinity"):
+        draw(row, params, [], [], stream)
 
 
 @pytest.mark.usefixtures("isa")

@@ -8,7 +8,9 @@ from slipstream.config import SamplingParams
 from slipstream.errors import NumericalError
 from slipstream.sampling import rows as rows_module
 from slipstream.sampling.logprobs import log_softmax, token_logprob
+from slipstream.sampling.noise import Noise
 from slipstream.sampling.processors import process_logits
+from slipstream.sampling.race import race
 from slipstream.sampling.rows import ProcessedRows
 from slipstream.types import SequenceState, TokenTree
 
@@ -35,6 +37,40 @@ def test_each_row_is_processed_with_its_own_drafted_prefix(array) -> None:
     for row, drafted in enumerate(prefixes):
         expected = process_logits(logits[row], PARAMS, [1, 2], [3, 4, *drafted])
         assert (rows[row] == expected).all()
+
+
+@pytest.mark.parametrize("size", [12, 3000])
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.parametrize("looked_at_first", [False, True])
+def test_picks_and_masses_are_those_of_the_distributions(
+    size: int, temperature: float, looked_at_first: bool
+) -> None:
+    noise = Noise(7).cycle(4)
+    for params in (
+        SamplingParams(temperature=temperature),
+        SamplingParams(temperature=temperature, repetition_penalty=1.3, banned_token_ids=(2,)),
+    ):
+        logits = some_logits(size=size)
+        rows, same = (ProcessedRows(logits, params, state(params), TREE) for _ in range(2))
+        for row in range(len(rows)):
+            if looked_at_first:
+                assert rows[row] is rows[row]
+            token = rows.pick(row, noise, 3)
+            assert [token] == race(same[row], noise.pick(3))
+            for tokens in ((token,), (1, 7), (1, token) if token != 1 else ()):
+                assert rows.mass(row, tokens) == pytest.approx(sum(same[row][list(tokens)]))
+            assert (rows[row] == same[row]).all()
+
+
+def test_picks_refuse_broken_logits() -> None:
+    for temperature in (0.0, 0.9):
+        params = SamplingParams(temperature=temperature)
+        logits = some_logits(size=3000)
+        logits[1, 5] = np.nan
+        rows = ProcessedRows(logits, params, state(params), TREE)
+        rows.pick(0, Noise(0).cycle(4), 0)
+        with pytest.raises(NumericalError):
+            rows.pick(1, Noise(0).cycle(4), 0)
 
 
 def test_only_rows_that_are_looked_at_are_processed_and_only_once(monkeypatch) -> None:

@@ -30,6 +30,12 @@ STYLES: Final[dict[Origin, dict[str, Any]]] = {
     "bonus": {},
 }
 
+_AROUND: Final[dict[Origin, list[str]]] = {
+    origin: click.style("|", **style).split("|") if style else ["", ""]
+    for origin, style in STYLES.items()
+}
+"""What a mark writes before and behind a text."""
+
 
 class Display:
     """Where a generation is shown.
@@ -44,6 +50,8 @@ class Display:
         wanted = self.on_terminal and "NO_COLOR" not in os.environ
         self.color = color == "always" or (color == "auto" and wanted)
         self._speculating = speculating
+        encoding = (sys.stdout.encoding or "").lower()
+        self._is_plain_stream = os.name != "nt" and encoding.startswith("utf")
 
     def write(self, stream: Stream) -> Generation:
         """Show a generation piece by piece to its end; returns it.
@@ -67,10 +75,15 @@ class Display:
     def _show(self, piece: Piece) -> None:
         """Write a piece; one of several tokens takes the mark of the token that completed it."""
         text = harmless(piece.text) if self.on_terminal else piece.text
-        if self.color and self._speculating and piece.origins:
-            style = STYLES[piece.origins[-1]]
-            text = click.style(text, **style) if style and text else text
-        click.echo(text, nl=False, color=self.color or None)
+        if text and self.color and self._speculating and piece.origins:
+            before, behind = _AROUND[piece.origins[-1]]
+            text = before + text + behind
+        # click looks at the stream anew for every piece, which costs more than all else that is
+        # done with it; only odd encodings, old consoles and control characters in a pipe need that.
+        if self._is_plain_stream and (self.color or "\x1b" not in text):
+            sys.stdout.write(text)
+        else:
+            click.echo(text, nl=False, color=self.color or None)
         sys.stdout.flush()
 
     def cycles(self, trace: Trace) -> None:
@@ -107,6 +120,8 @@ class Display:
 
 def harmless(text: str) -> str:
     """Text whose control characters can't steer a terminal; line breaks and tabs stay."""
+    if text.isprintable():
+        return text
     return "".join(c if c in "\n\t" or c.isprintable() else _shown(c) for c in text)
 
 

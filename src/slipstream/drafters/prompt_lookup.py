@@ -14,7 +14,9 @@ from collections.abc import Sequence
 
 from slipstream.drafters.base import Budget, Stateless
 from slipstream.errors import InvalidInput
-from slipstream.types import Draft, DrawMethod, PointMass, SequenceState
+from slipstream.types import NO_DRAFT, Draft, DrawMethod, PointMass, SequenceState
+
+_CERTAIN = PointMass()
 
 
 class NgramIndex:
@@ -45,7 +47,9 @@ class NgramIndex:
     def find(self, text: Sequence[int]) -> tuple[int, int] | None:
         """Length n of the best match of the end of ``text``, and where its continuation starts."""
         for n, latest in self._next:
-            if n <= len(text) and (start := latest.get(tuple(text[len(text) - n :]))) is not None:
+            # Of a text shorter than n this is the whole, which is no n-gram of this dictionary.
+            start = latest.get(tuple(text[-n:]))
+            if start is not None:
                 return n, start
         return None
 
@@ -81,29 +85,31 @@ class PromptLookup(Stateless):
         self, sequences: Sequence[SequenceState], budgets: Sequence[Budget], draw: DrawMethod
     ) -> list[Draft]:
         """A chain per sequence, empty where nothing matches. ``draw`` changes nothing here."""
-        return [
-            self._draft(sequence, min(budget.depth, budget.nodes))
-            for sequence, budget in zip(sequences, budgets, strict=True)
-        ]
+        drafts = []
+        for sequence, budget in zip(sequences, budgets, strict=True):
+            depth = min(budget.depth, budget.nodes)
+            # At depth 0 the index catches up when it is next asked.
+            drafts.append(self._draft(sequence, depth) if depth else NO_DRAFT)
+        return drafts
 
     def _draft(self, sequence: SequenceState, depth: int) -> Draft:
-        if depth == 0:
-            return Draft()  # the index catches up when it is next asked
-        index = self._indices.setdefault(sequence.uid, NgramIndex(*self._lengths))
-        index.extend(sequence.tokens)
-        match = index.find(sequence.tokens)
+        index = self._indices.get(sequence.uid)
+        if index is None:
+            index = self._indices[sequence.uid] = NgramIndex(*self._lengths)
+        tokens = sequence.tokens
+        index.extend(tokens)
+        match = index.find(tokens)
         if match is None:
-            return Draft()
+            return NO_DRAFT
         n, start = match
         if n < self._lengths[1]:
             depth = min(depth, 2 * n - 1)
         # Where the copy reaches the end of the text it goes on with what it has just drafted, so
         # that a text with a short period is continued for as long as the budget allows.
-        drafted: list[int] = []
-        for source in range(start, start + depth):
-            beyond = source - sequence.length
-            drafted.append(sequence.tokens[source] if beyond < 0 else drafted[beyond])
-        return Draft.chain(drafted, [PointMass()] * depth)
+        drafted = tokens[start : start + depth]
+        for beyond in range(depth - len(drafted)):
+            drafted.append(drafted[beyond])
+        return Draft.chain(drafted, (_CERTAIN,) * depth)
 
     def end(self, sequence: SequenceState) -> None:
         """Forget the request's index."""

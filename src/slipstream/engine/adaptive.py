@@ -133,9 +133,11 @@ class AdaptiveDepth:
             self._try_drafting(requests, depths)
             if self._learns_costs and self._cycles >= self._next_stray:
                 depths = self._stray(requests, depths)
+        budgets = []
         for request, depth in zip(requests, depths, strict=True):
             self._notes(request).asked = depth
-        return [self._budgets[depth] for depth in depths]
+            budgets.append(self._budgets[depth])
+        return budgets
 
     def update(
         self,
@@ -149,10 +151,12 @@ class AdaptiveDepth:
             notes = self._notes(request)
             asked = max(asked, notes.asked)
             if notes.asked and verdict is not None:
-                depth = max(draft.tree.depths, default=0)
+                depth = draft.tree.depth
                 notes.record.update(depth, verdict, notes.asked)
                 self._pool.update(depth, verdict, notes.asked)
-        rows = sum(len(draft) + 1 for draft in drafts)
+        rows = len(drafts)
+        for draft in drafts:
+            rows += len(draft.tree.tokens)
         self._since_plain = 0 if rows == len(drafts) else self._since_plain + 1
         self._cycles += 1
         if self._cycles > _COLD:
@@ -183,6 +187,8 @@ class AdaptiveDepth:
 
     def _try_drafting(self, requests: Sequence[Request], depths: list[int]) -> None:
         """Let those that decode plainly draft a level, if they have saved up enough for a try."""
+        if all(depths):
+            return
         rows = len(requests) + sum(self._nodes[depth] for depth in depths)
         plain = self._pass_price(len(requests)) / len(requests)
         for index, request in enumerate(requests):
@@ -226,8 +232,8 @@ class AdaptiveDepth:
 
     def _pass_price(self, rows: int) -> float:
         prices = self._pass_prices
-        while len(prices) <= rows:
-            prices.append(max(prices[-1], self._passes.price(len(prices))))
+        if len(prices) <= rows:
+            self._passes.extend(prices, rows)
         return prices[rows]
 
     def _draft_price(self, depth: int) -> float:

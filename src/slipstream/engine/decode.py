@@ -21,7 +21,7 @@ from slipstream.engine.controller import Controller
 from slipstream.engine.request import Request
 from slipstream.engine.stats import CycleTimes
 from slipstream.errors import NumericalError
-from slipstream.models.base import PREFIX, FeatureRequest, ForwardOutput, Rows, TargetModel
+from slipstream.models.base import PREFIX, ForwardOutput, Rows, TargetModel
 from slipstream.sampling.rows import ProcessedRows
 from slipstream.types import Array, Draft, Verdict
 from slipstream.verification.base import VerificationRule
@@ -51,9 +51,10 @@ def cycle(
     """
     begun = perf_counter()
     states = [request.state for request in requests]
+    wanted = drafter.features
     drafts = drafter.propose(states, controller.budgets(requests), rule.draw)
     drafted = perf_counter()
-    output = target.forward(_rows(requests, drafts), drafter.features)
+    output = target.forward(_rows(requests, drafts), wanted)
     graded = perf_counter()
 
     observations: list[Observation] = []
@@ -61,19 +62,25 @@ def cycle(
     first = 0
     for request, draft in zip(requests, drafts, strict=True):
         assert request.handle is not None
-        logits = output.logits[first : first + len(draft) + 1]
+        after = first + len(draft.tree.tokens) + 1
+        logits = output.logits[first:after]
         verdict: Verdict | None = None
         path: tuple[int, ...] = ()
         try:
             verdict, path = _judge(rule, request, draft, logits)
         except NumericalError as error:
             request.fail(error)
-        target.commit(request.handle, [0, *(node + 1 for node in path)])
+        kept = [0]
+        for node in path:
+            kept.append(node + 1)
+        target.commit(request.handle, kept)
         verdicts.append(verdict)
-        if not request.finished:
-            features = _pick(output, drafter.features, [first + node + 1 for node in (-1, *path)])
-            observations.append(Observation(request.state, len(path) + 1, path, features))
-        first += len(draft) + 1
+        if request.finish_reason is None:
+            features = None
+            if wanted.last or wanted.layers:
+                features = _pick(output, [first + row for row in kept])
+            observations.append(Observation(request.state, len(kept), path, features))
+        first = after
     drafter.observe(observations)
 
     ended = perf_counter()
@@ -97,7 +104,7 @@ def _judge(
     rule: VerificationRule, request: Request, draft: Draft, logits_RV: Array
 ) -> tuple[Verdict, tuple[int, ...]]:
     """Verify a draft and append what was kept; returns the verdict and the nodes that were kept."""
-    state, start = request.state, request.state.length
+    state, start = request.state, len(request.state.tokens)
     rows = ProcessedRows(logits_RV, state.params, state, draft.tree)
     verdict = rule.verify(draft, rows, request.noise.cycle(start))
     kept = request.emit(draft, verdict, logits_RV)
@@ -113,9 +120,13 @@ def _rows(requests: Sequence[Request], drafts: Sequence[Draft]) -> Rows:
     parents: list[int] = []
     for request, draft in zip(requests, drafts, strict=True):
         assert request.handle is not None
-        sequences += [request.handle] * (len(draft) + 1)
-        tokens += [request.state.tokens[-1], *draft.tree.tokens]
-        parents += [PREFIX, *(parent + 1 for parent in draft.tree.parents)]
+        tree = draft.tree
+        sequences += [request.handle] * (len(tree.tokens) + 1)
+        tokens.append(request.state.tokens[-1])
+        tokens += tree.tokens
+        parents.append(PREFIX)
+        for parent in tree.parents:
+            parents.append(parent + 1)
     return Rows(
         sequences=np.asarray(sequences, np.int64),
         tokens=np.asarray(tokens, np.int64),
@@ -123,10 +134,8 @@ def _rows(requests: Sequence[Request], drafts: Sequence[Draft]) -> Rows:
     )
 
 
-def _pick(output: ForwardOutput, wanted: FeatureRequest, rows: list[int]) -> ForwardOutput | None:
-    """The features of some rows, if the drafter wants any."""
-    if not wanted.last and not wanted.layers:
-        return None
+def _pick(output: ForwardOutput, rows: list[int]) -> ForwardOutput:
+    """The features of some rows."""
     return ForwardOutput(
         logits=output.logits[:0],
         features=None if output.features is None else output.features[rows],

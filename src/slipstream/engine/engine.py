@@ -243,9 +243,13 @@ class Engine:
     def _run(self, requests: Sequence[Request]) -> Iterator[Piece]:
         """Decode requests to their ends; yields the pieces of all of them as they come."""
         scheduler = Scheduler(requests, max_batch=self.config.max_batch)
+
+        def start(request: Request) -> None:
+            decode.start(self.model, self.drafter, request)
+
         try:
             while not scheduler.idle:
-                scheduler.admit(lambda request: decode.start(self.model, self.drafter, request))
+                scheduler.admit(start)
                 decode.cycle(
                     self.model, self.drafter, self.rule, self._controller, scheduler.running
                 )

@@ -34,6 +34,9 @@ class OutputText:
         return self._release(self._decoder.flush(), last=True)
 
     def _release(self, new: str, *, last: bool) -> str:
+        if not self._stop:
+            self.text += new
+            return new
         if self.stopped:
             return ""
         self._held += new

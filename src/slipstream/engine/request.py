@@ -82,21 +82,24 @@ class Request:
     def room(self) -> int:
         """Most draft tokens that could be of use: one more token always comes from the target."""
         state = self.state
-        left = state.params.max_tokens - (state.length - state.prompt_length)
-        return max(0, min(left - 1, self.max_context - state.length))
+        length = len(state.tokens)
+        left = state.params.max_tokens - (length - state.prompt_length)
+        return max(0, min(left - 1, self.max_context - length))
 
     def emit(self, draft: Draft, verdict: Verdict, logits_RV: Array) -> int:
         """Append a verdict's tokens up to the earliest end event; returns how many were kept."""
         wanted = self.state.params.logprobs
-        tokens = [*(draft.tree.tokens[node] for node in verdict.path), verdict.token]
-        kept = 0
-        for token, parent in zip(tokens, (ROOT, *verdict.path), strict=True):
+        drafted = draft.tree.tokens
+        kept, parent = 0, ROOT
+        for node in (*verdict.path, None):
+            token = verdict.token if node is None else drafted[node]
             if wanted is not None:
                 self.logprobs.append(token_logprob(logits_RV[parent + 1], token, wanted))
-            self._append(token, "draft" if kept < len(verdict.path) else verdict.origin)
+            self._append(token, verdict.origin if node is None else "draft")
             kept += 1
-            if self.finished:
+            if node is None or self.finish_reason is not None:
                 break
+            parent = node
         self.stats.add_cycle(draft, verdict, kept)
         return kept
 
@@ -117,12 +120,15 @@ class Request:
         if token in self.end_tokens:
             self._end("stop")
             return
-        self._show(self.output.push(token))
+        text = self.output.push(token)
+        if text:
+            self._show(text)
+        length = len(state.tokens)
         if self.output.stopped:
             self._end("stop")
-        elif state.length - state.prompt_length >= params.max_tokens:
+        elif length - state.prompt_length >= params.max_tokens:
             self._end("length")
-        elif state.length >= self.max_context:
+        elif length >= self.max_context:
             self._end("context")
 
     def _end(self, reason: FinishReason) -> None:

@@ -77,8 +77,10 @@ class RunningCost:
     def observe(self, size: int, seconds: float) -> None:
         """A cycle of this size took this long."""
         seconds = max(seconds, _TICK)
-        x = self._dearer(size)
-        price = self.price(size)
+        x = self._excess.get(size)
+        if x is None:
+            x = self._dearer(size)
+        price = self._price(size, x)
         if not self.known or seconds < price / _STALL:
             # Nothing makes a cycle faster than it is: earlier prices were learnt from stalls.
             self._start(seconds / (1 + x))
@@ -113,7 +115,18 @@ class RunningCost:
 
         Before anything is known, in units of the smallest size.
         """
-        line = max(self._level + self._slope * self._dearer(size), _TICK)
+        return self._price(size, self._dearer(size))
+
+    def extend(self, prices: list[float], size: int) -> None:
+        """Append the prices of all sizes up to this one to a list by size; they never fall."""
+        for n in range(len(prices), size + 1):
+            x = self._excess.get(n)
+            price = self._price(n, self._dearer(n) if x is None else x)
+            prices.append(max(prices[-1], price))
+
+    def _price(self, size: int, x: float) -> float:
+        """The price of a size that is assumed to be x dearer than the smallest."""
+        line = max(self._level + self._slope * x, _TICK)
         record = self._records.get(size)
         if record is not None:
             weight, total, when = record

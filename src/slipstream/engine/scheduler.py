@@ -29,8 +29,12 @@ class Scheduler:
 
     def retire(self) -> list[Request]:
         """Remove and return the running requests that have finished."""
-        finished = [request for request in self.running if request.finished]
-        self.running = [request for request in self.running if not request.finished]
+        finished: list[Request] = []
+        for request in self.running:
+            if request.finish_reason is not None:
+                finished.append(request)
+        if finished:
+            self.running = [request for request in self.running if not request.finished]
         return finished
 
     @property

@@ -51,14 +51,16 @@ class RequestStats:
 
     def add_cycle(self, draft: Draft, verdict: Verdict, kept: int) -> None:
         """Count one verdict of which ``kept`` tokens (>= 1) were emitted."""
-        accepted = min(kept, len(verdict.path))
         self.emitted += kept
         self.cycles += 1
+        if not draft.tree.tokens:
+            return
+        accepted = min(kept, len(verdict.path))
         self.drafted += len(draft)
         self.accepted += accepted
         self.alphas += verdict.alphas[:kept]
         parents = (ROOT, *verdict.path)[:kept]
-        depth = max(draft.tree.depths, default=0)
+        depth = draft.tree.depth
         _grow(self.drafted_at, depth)
         _grow(self.reached_at, depth)
         _grow(self.accepted_at, depth)
@@ -74,7 +76,8 @@ class RequestStats:
         self.draft_seconds += times.draft
         self.target_seconds += times.target
         self.rest_seconds += times.rest
-        self.largest_batch = max(self.largest_batch, times.batch)
+        if times.batch > self.largest_batch:
+            self.largest_batch = times.batch
         if self.first_token_seconds is None:
             self.first_token_seconds = self.prefill_seconds + self.decode_seconds
 

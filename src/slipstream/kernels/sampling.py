@@ -26,6 +26,8 @@ from slipstream.kernels import available, isa, native
 _WORTH_IT = 1024
 """Smaller vocabularies aren't worth the call."""
 
+_F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
+
 F32 = npt.NDArray[np.float32]
 
 
@@ -35,7 +37,7 @@ def fits(values_V: Any, *, double: bool = False) -> bool:
         isinstance(values_V, np.ndarray)
         and values_V.ndim == 1
         and values_V.shape[0] >= _WORTH_IT
-        and (values_V.dtype == np.float32 or (double and values_V.dtype == np.float64))
+        and (values_V.dtype == _F32 or (double and values_V.dtype == _F64))
         and values_V.flags.c_contiguous
         and _present()
     )
@@ -54,9 +56,34 @@ def distribution(
     return probs_V, best
 
 
+def draw(
+    logits_V: F32,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    min_p: float,
+    key: tuple[int, int],
+    words: tuple[int, int, int],
+) -> tuple[F32, float, int]:
+    """:func:`distribution`, and the winner of the race over it; 0 if the logit is not finite."""
+    probs_V = np.empty_like(logits_V)
+    best, token = _core().draw(
+        _isa(), logits_V, temperature, top_k, top_p, min_p, probs_V, key, words
+    )
+    return probs_V, best, token
+
+
 def largest(logits_V: F32) -> float:
     """The largest logit; NaN if there is one."""
     return float(_core().largest(_isa(), logits_V))
+
+
+def best(logits_V: F32) -> tuple[int, float]:
+    """The largest logit's id, the lowest of several, and the logit; where it is not finite (NaN if
+    any is), the id is 0.
+    """
+    token, value = _core().best(_isa(), logits_V)
+    return token, value
 
 
 def race(

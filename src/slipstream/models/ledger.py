@@ -77,6 +77,11 @@ class Ledger:
         Raises:
             InvalidInput: see :meth:`slipstream.models.base.TargetModel.forward`.
         """
+        positions, slots = self.append(rows)
+        return Placement(np.asarray(positions, np.int64), np.asarray(slots, np.int64))
+
+    def append(self, rows: Rows) -> tuple[list[int], list[int]]:
+        """:meth:`place` for backends that need no arrays: positions and slots as lists."""
         count = len(rows)
         if count == 0:
             raise InvalidInput("a pass needs at least one row")
@@ -85,15 +90,15 @@ class Ledger:
         if rows.wants_logits is not None and len(rows.wants_logits) != count:
             raise InvalidInput("wants_logits must have one entry per row")
         if rows.vectors is None:
-            bad = (rows.tokens < 0) | (rows.tokens >= self._vocab_size)
-            if bad.any():
-                token = int(rows.tokens[bad][0])
-                raise InvalidInput(
-                    f"token {token} is outside the vocabulary [0, {self._vocab_size})"
-                )
+            # Lists throughout: for the few rows of a cycle an array operation costs far more.
+            for token in rows.tokens.tolist():
+                if not 0 <= token < self._vocab_size:
+                    raise InvalidInput(
+                        f"token {token} is outside the vocabulary [0, {self._vocab_size})"
+                    )
 
-        positions = np.empty(count, np.int64)
-        slots = np.empty(count, np.int64)
+        positions: list[int] = []
+        slots: list[int] = []
         new: dict[int, tuple[list[int], list[int]]] = {}
         for row, (handle, parent) in enumerate(
             zip(rows.sequences.tolist(), rows.parents.tolist(), strict=True)
@@ -117,11 +122,12 @@ class Ledger:
                 )
             parents.append(parent)
             depths.append(depth)
-            positions[row], slots[row] = position, slot
+            positions.append(position)
+            slots.append(slot)
         for handle, (parents, depths) in new.items():
             self._sequences[handle].parents += parents
             self._sequences[handle].depths += depths
-        return Placement(positions, slots)
+        return positions, slots
 
     def commit(self, sequence: int, path: Sequence[int]) -> None:
         """Keep a path of pending rows; see :meth:`TargetModel.commit`."""

@@ -129,7 +129,7 @@ class NativeModel:
         return prefill_in_chunks(self, sequence, tokens, features, _CHUNK)
 
     def forward(self, rows: Rows, features: FeatureRequest = NO_FEATURES) -> ForwardOutput:
-        count, hidden = len(rows), self.info.hidden_size
+        count, hidden = len(rows.tokens), self.info.hidden_size
         for layer in features.layers:
             if not 0 <= layer < self.info.num_layers:
                 raise InvalidInput(f"no block {layer}; the model has {self.info.num_layers}")
@@ -142,23 +142,26 @@ class NativeModel:
                 raise InvalidInput(
                     f"vectors must be of shape ({count}, {hidden}), not {vectors.shape}"
                 )
-        self._ledger.place(rows)
+        self._ledger.append(rows)
 
         wanted = (
-            np.arange(count) if rows.wants_logits is None else np.flatnonzero(rows.wants_logits)
+            list(range(count))
+            if rows.wants_logits is None
+            else np.flatnonzero(rows.wants_logits).tolist()
         )
         logits = np.empty((len(wanted), self.info.vocab_size), np.float32)
         last = np.empty((count, hidden), np.float32) if features.last else None
-        kept = {layer: np.empty((count, hidden), np.float32) for layer in features.layers}
-        handles = [self._handles[sequence] for sequence in rows.sequences.tolist()]
+        kept: dict[int, F32] = {}
+        for layer in features.layers:
+            kept[layer] = np.empty((count, hidden), np.float32)
         self._stack.forward(
-            np.asarray(handles, np.int64),
-            np.ascontiguousarray(rows.parents, np.int64),
-            None if vectors is not None else np.ascontiguousarray(rows.tokens, np.int64),
+            list(map(self._handles.__getitem__, rows.sequences.tolist())),
+            rows.parents.tolist(),
+            None if vectors is not None else rows.tokens.tolist(),
             vectors,
-            wanted.tolist(),
+            wanted,
             0,
-            logits if len(wanted) else None,
+            logits if wanted else None,
             last,
             list(kept.items()),
         )

@@ -51,6 +51,7 @@ class Tokenizer:
             if chat_template and text in chat_template and (end := self.id(text)) is not None:
                 ends.add(end)
         self.eos_token_ids = frozenset(ends)
+        self._texts: dict[int, str] = {}  # of tokens that a stream met, alone
         self._template = (
             None if chat_template is None else ChatTemplate(chat_template, special_tokens or {})
         )
@@ -111,6 +112,18 @@ class Tokenizer:
         added = self._backend.get_added_tokens_decoder()
         return frozenset(id for id, token in added.items() if token.special)
 
+    @cached_property
+    def joins_bytes(self) -> bool:
+        """Whether the bytes of a text are those of its tokens in a row (byte-level BPE)."""
+        return isinstance(self._backend.decoder, tokenizers.decoders.ByteLevel)
+
+    def text_alone(self, id: int) -> str:
+        """``decode([id], skip_special=False)``, remembered."""
+        text = self._texts.get(id)
+        if text is None:
+            text = self._texts[id] = self.decode([id], skip_special=False)
+        return text
+
     @property
     def has_chat_template(self) -> bool:
         """Whether ``render`` can be called."""
@@ -167,12 +180,14 @@ class TextStream:
     """Decodes tokens as they come and holds back what a later token may still change.
 
     Only the tokens since the last clean boundary are decoded again, behind the tokens before it:
-    some decoders treat the first token of a text in a way of their own.
+    some decoders treat the first token of a text in a way of their own. Where they only join bytes,
+    a token of whole characters at such a boundary is its own text, and nothing is decoded twice.
     """
 
     def __init__(self, tokenizer: Tokenizer, skip_special: bool = True) -> None:
         self._tokenizer = tokenizer
         self._skip_special = skip_special
+        self._joins_bytes = tokenizer.joins_bytes
         self._context: list[int] = []  # shown completely
         self._open: list[int] = []
         self._shown = 0  # characters of context + open that were returned already
@@ -181,6 +196,11 @@ class TextStream:
         """The text that this token completes; may be empty."""
         if self._skip_special and token_id in self._tokenizer.special_ids:
             return ""  # and no longer window, should they come in a row
+        if self._joins_bytes and not self._open:
+            alone = self._tokenizer.text_alone(token_id)
+            if alone and _INCOMPLETE not in alone:
+                self._context, self._shown = [token_id], len(alone)
+                return alone
         self._open.append(token_id)
         text = self._decode()
         # A character whose last bytes are still to come decodes to U+FFFD.

@@ -16,13 +16,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NoReturn
 
 from array_api_compat import array_namespace, device
 
 from slipstream.config import SamplingParams
 from slipstream.errors import InvalidInput, NumericalError
 from slipstream.kernels import sampling as compiled
+from slipstream.sampling.noise import Stream
+from slipstream.sampling.race import race
 from slipstream.sampling.selection import kth_largest
 from slipstream.types import Array
 
@@ -51,14 +53,15 @@ def process_logits(
         NumericalError: NaN or infinite logits, or every token is masked.
         InvalidInput: ``params`` names a token outside the vocabulary.
     """
-    moved_V = _move_tokens(logits_V, params, prompt, output)
-    if moved_V is not logits_V:
-        _best(logits_V)  # a mask could hide NaN
+    moved_V = logits_V
+    if params.moves_tokens:
+        moved_V = _move_tokens(logits_V, params, prompt, output)
     if compiled.fits(moved_V):
         probs_V, best = compiled.distribution(
             moved_V, params.temperature, params.top_k, params.top_p, params.min_p
         )
-        _require_finite(best)
+        if not math.isfinite(best):
+            _refuse(best)
         return probs_V
     if params.greedy:
         return one_hot_of_best(moved_V)
@@ -66,18 +69,64 @@ def process_logits(
     return normalize(min_p(top_p(weights_V, params.top_p), params.min_p))
 
 
+def draw(
+    logits_V: Array,
+    params: SamplingParams,
+    prompt: Sequence[int],
+    output: Sequence[int],
+    stream: Stream,
+) -> tuple[Array, int]:
+    """:func:`process_logits`, and the winner of the race over the result.
+
+    Other args and errors are those of :func:`process_logits`.
+    """
+    moved_V = logits_V
+    if params.moves_tokens:
+        moved_V = _move_tokens(logits_V, params, prompt, output)
+    if compiled.fits(moved_V):
+        probs_V, best, token = compiled.draw(
+            moved_V,
+            params.temperature,
+            params.top_k,
+            params.top_p,
+            params.min_p,
+            stream.key,
+            stream.words,
+        )
+        if not math.isfinite(best):
+            _refuse(best)
+        return probs_V, token
+    probs_V = process_logits(logits_V, params, prompt, output)
+    return probs_V, race(probs_V, stream)[0]
+
+
+def best_token(
+    logits_V: Array, params: SamplingParams, prompt: Sequence[int], output: Sequence[int]
+) -> int:
+    """The token that has all the mass at temperature 0, without its distribution.
+
+    Args and errors are those of :func:`process_logits`.
+    """
+    if params.moves_tokens:
+        logits_V = _move_tokens(logits_V, params, prompt, output)
+    return _highest(logits_V)
+
+
 def _move_tokens(
     logits_V: Array, params: SamplingParams, prompt: Sequence[int], output: Sequence[int]
 ) -> Array:
     """Everything that treats some tokens differently; the same array if nothing does."""
-    logits_V = logit_bias(logits_V, params.logit_bias)
-    logits_V = repetition_penalty(logits_V, params.repetition_penalty, prompt, output)
-    logits_V = presence_and_frequency_penalty(
-        logits_V, params.presence_penalty, params.frequency_penalty, output
+    moved_V = logit_bias(logits_V, params.logit_bias)
+    moved_V = repetition_penalty(moved_V, params.repetition_penalty, prompt, output)
+    moved_V = presence_and_frequency_penalty(
+        moved_V, params.presence_penalty, params.frequency_penalty, output
     )
     if params.allowed_token_ids is not None:
-        logits_V = allow_only(logits_V, params.allowed_token_ids)
-    return ban(logits_V, params.banned_token_ids)
+        moved_V = allow_only(moved_V, params.allowed_token_ids)
+    moved_V = ban(moved_V, params.banned_token_ids)
+    if moved_V is not logits_V:
+        _best(logits_V)  # a mask could hide NaN
+    return moved_V
 
 
 def logit_bias(logits_V: Array, bias: Mapping[int, float]) -> Array:
@@ -94,11 +143,11 @@ def repetition_penalty(
     logits_V: Array, penalty: float, prompt: Sequence[int], output: Sequence[int]
 ) -> Array:
     """Divide positive and multiply negative logits of tokens seen before (1909.05858, eq. 6)."""
-    seen = {*prompt, *output} if penalty != 1.0 else None
-    if not seen:
+    if penalty == 1.0 or not (prompt or output):
         return logits_V
     xp = array_namespace(logits_V)
-    ids = _ids(logits_V, sorted(seen), "the prompt or output")
+    # A token that occurs twice is replaced by the same number twice, so no set is needed.
+    ids = _ids(logits_V, [*prompt, *output], "the prompt or output")
     old = logits_V[ids]
     return _replace(logits_V, ids, xp.where(old < 0, old * penalty, old / penalty))
 
@@ -133,10 +182,8 @@ def ban(logits_V: Array, tokens: Sequence[int]) -> Array:
 
 def one_hot_of_best(logits_V: Array) -> Array:
     """All mass on the highest logit, ties to the lowest id: the limit of temperature 0."""
-    xp = array_namespace(logits_V)
-    best = int(xp.argmax(logits_V))
-    _require_finite(float(logits_V[best]))
-    probs_V = xp.zeros_like(logits_V)
+    best = _highest(logits_V)
+    probs_V = array_namespace(logits_V).zeros_like(logits_V)
     probs_V[best] = 1.0
     return probs_V
 
@@ -203,22 +250,35 @@ def normalize(weights_V: Array) -> Array:
     return weights_V / array_namespace(weights_V).sum(weights_V)
 
 
+def _highest(logits_V: Array) -> int:
+    """The token with the highest logit, ties to the lowest id."""
+    if compiled.fits(logits_V):
+        token, best = compiled.best(logits_V)
+    else:
+        token = int(array_namespace(logits_V).argmax(logits_V))
+        best = float(logits_V[token])
+    if not math.isfinite(best):
+        _refuse(best)
+    return token
+
+
 def _best(logits_V: Array) -> float:
     if compiled.fits(logits_V):
         best = compiled.largest(logits_V)
     else:
         best = float(array_namespace(logits_V).max(logits_V))
-    _require_finite(best)
+    if not math.isfinite(best):
+        _refuse(best)
     return best
 
 
-def _require_finite(best: float) -> None:
+def _refuse(best: float) -> NoReturn:
+    """Say what is wrong with logits whose highest is not finite."""
     if math.isnan(best):
         raise NumericalError("the model's logits contain NaN")
     if best == math.inf:
         raise NumericalError("the model's logits contain infinity")
-    if best == -math.inf:
-        raise NumericalError("every token is masked: allowed, banned and the model leave nothing")
+    raise NumericalError("every token is masked: allowed, banned and the model leave nothing")
 
 
 def _ids(logits_V: Array, tokens: Sequence[int], source: str) -> Array:

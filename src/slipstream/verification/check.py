@@ -14,6 +14,8 @@ def check(rule: VerificationRule, draft: Draft) -> None:
         InvalidInput: a node with several children for a chain rule, a receipt of a type that the
             rule can't judge, or siblings with the same token.
     """
+    if not draft.tree.tokens:
+        return
     for receipt in draft.receipts:
         if receipt is not None and type(receipt) not in rule.receipts:
             valid = ", ".join(sorted(kind.__name__ for kind in rule.receipts))

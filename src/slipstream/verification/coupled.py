@@ -23,8 +23,8 @@ from slipstream.types import (
 )
 from slipstream.verification.base import TargetRows
 from slipstream.verification.check import check
-from slipstream.verification.emit import emit
-from slipstream.verification.proposal import alpha
+from slipstream.verification.emit import pick
+from slipstream.verification.proposal import alpha_after
 
 
 @dataclass(frozen=True)
@@ -40,17 +40,18 @@ class Coupled:
     def verify(self, draft: Draft, probs: TargetRows, noise: CycleNoise) -> Verdict:
         """See :meth:`slipstream.verification.base.VerificationRule.verify`."""
         check(self, draft)
+        tree = draft.tree
         path: list[int] = []
         alphas: list[float] = []
         node = ROOT
         while True:
-            probs_V, receipt = probs[node + 1], draft.receipt(node)
-            pick = emit(probs_V, probs_V, noise.pick(len(path)))
+            token = pick(probs, node + 1, noise, len(path))
+            receipt = draft.receipts[node + 1]
             if receipt is None:
-                return Verdict(tuple(path), pick, "bonus", tuple(alphas))
-            children = {draft.tree.tokens[child]: child for child in draft.tree.children(node)}
-            alphas.append(alpha(probs_V, receipt, tuple(children)))
-            if pick not in children:
-                return Verdict(tuple(path), pick, "residual", tuple(alphas))
-            node = children[pick]
+                return Verdict(tuple(path), token, "bonus", tuple(alphas))
+            children = {tree.tokens[child]: child for child in tree.children(node)}
+            alphas.append(alpha_after(probs, node + 1, receipt, tuple(children)))
+            if token not in children:
+                return Verdict(tuple(path), token, "residual", tuple(alphas))
+            node = children[token]
             path.append(node)

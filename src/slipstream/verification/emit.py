@@ -6,9 +6,11 @@ draft all rules emit the plain sampler's tokens.
 
 from __future__ import annotations
 
-from slipstream.sampling.noise import Stream
+from slipstream.sampling.noise import CycleNoise, Stream
 from slipstream.sampling.race import race
+from slipstream.sampling.rows import ProcessedRows
 from slipstream.types import Array
+from slipstream.verification.base import TargetRows
 
 
 def emit(weights_V: Array, probs_V: Array, stream: Stream) -> int:
@@ -18,3 +20,10 @@ def emit(weights_V: Array, probs_V: Array, stream: Stream) -> int:
     that asks for it had probability 0 but for rounding: p is as good.
     """
     return (race(weights_V, stream) or race(probs_V, stream))[0]
+
+
+def pick(probs: TargetRows, row: int, noise: CycleNoise, offset: int) -> int:
+    """The plain sampler's token after a row: what :func:`emit` draws from all of its mass."""
+    if isinstance(probs, ProcessedRows):
+        return probs.pick(row, noise, offset)
+    return emit(probs[row], probs[row], noise.pick(offset))

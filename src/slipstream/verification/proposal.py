@@ -10,7 +10,9 @@ from array_api_compat import array_namespace
 
 from slipstream.errors import InvalidInput, VocabularyMismatch
 from slipstream.sampling import comparison
+from slipstream.sampling.rows import ProcessedRows
 from slipstream.types import Array, PointMass, Receipt, TopThenSampled
+from slipstream.verification.base import TargetRows
 
 
 def drafted_probability(receipt: Receipt, token: int) -> float:
@@ -67,3 +69,10 @@ def alpha(probs_V: Array, receipt: Receipt, children: tuple[int, ...]) -> float:
     if isinstance(receipt, TopThenSampled):
         covered += sum(float(probs_V[token]) for token in children[:-1])
     return min(1.0, covered)
+
+
+def alpha_after(probs: TargetRows, row: int, receipt: Receipt, children: tuple[int, ...]) -> float:
+    """:func:`alpha` of a row, whose distribution is only written out where that takes it."""
+    if isinstance(receipt, PointMass) and isinstance(probs, ProcessedRows):
+        return min(1.0, probs.mass(row, children))
+    return alpha(probs[row], receipt, children)
