@@ -148,7 +148,7 @@ class NativeDecoder:
     def forward(self, rows: Rows) -> ForwardOutput:
         count = len(rows)
         wants = rows.wants_logits
-        wanted = range(count) if wants is None else np.flatnonzero(wants).tolist()
+        wanted = list(range(count)) if wants is None else np.flatnonzero(wants).tolist()
         logits = np.empty((len(wanted), self._width), np.float32)
         features = np.empty((count, self._hidden), np.float32)
         try:
@@ -157,9 +157,9 @@ class NativeDecoder:
                 rows.parents,
                 rows.tokens,
                 np.ascontiguousarray(rows.vectors, np.float32) if self._fused else None,
-                list(wanted),
+                wanted,
                 self._head,
-                logits if len(wanted) else None,
+                logits if wanted else None,
                 features,
                 [],
             )
