@@ -121,8 +121,7 @@ void Stack::prepare_fusion(const Pass& pass, int64_t row, int thread) {
 void Stack::fuse(int64_t rows, int thread) {
   Activations x = fusion_inputs_.view;
   x.rows = rows;
-  const int64_t panels = fusion_.panels();
-  share(thread, panels, chunk_of(panels, team_->size()), [&](int64_t first, int64_t last) {
+  share(thread, fusion_.panels(), chunk_of(fusion_.panels(), team_->size()), [&](int64_t first, int64_t last) {
     const int64_t column = first * kPanel, width = (last - first) * kPanel;
     kernels_.multiply(fusion_, x, shape_.mode, first, last, residual_.data() + column, hidden_);
     if (fusion_bias_.empty()) return;
