@@ -1,5 +1,6 @@
 // Packing of weights, and one product for tests.
 #include <atomic>
+#include <vector>
 
 #include "bindings.h"
 #include "inputs.h"
@@ -73,6 +74,37 @@ int64_t pack(const std::string& source_name, Grid<const uint8_t> stored, int64_t
   return bad == count ? -1 : int64_t(bad);
 }
 
+// Packs some rows of a packed matrix anew, as a matrix of these rows in zeroed memory: copied where the
+// format stays, rounded where it doesn't.
+void repack(const Packed& packed, Vector<const int64_t> ids, const std::string& format, Vector<uint8_t> memory,
+            int threads) {
+  const Matrix& from = packed.matrix;
+  const int64_t rows = int64_t(ids.size());
+  check_size(rows, from.cols);
+  const Matrix to{format_of(format), round_up(rows, kPanel), from.cols, memory.data()};
+  if (int64_t(memory.size()) != packed_bytes(to.format, rows, from.cols)) refuse("packed memory of the wrong size");
+  for (int64_t r = 0; r < rows; ++r) {
+    if (ids.data()[r] < 0 || ids.data()[r] >= from.rows) refuse("repack: no such row");
+  }
+  if (threads < 1 || threads > 1024) refuse("threads must be in [1, 1024]");
+  nb::gil_scoped_release release;
+  Shares shares;
+  Team::shared(threads)->run([&](int) {
+    std::vector<float> line(static_cast<size_t>(from.cols));
+    int64_t first = 0, last = 0;
+    while (shares.take(rows, kPanel, first, last)) {
+      for (int64_t r = first; r < last; ++r) {
+        if (to.format == from.format) {
+          copy_row(from, ids.data()[r], memory.data(), r);
+          continue;
+        }
+        unpack_row(from, ids.data()[r], line.data());
+        pack_row(Source::f32, reinterpret_cast<const uint8_t*>(line.data()), from.cols, to, memory.data(), r);
+      }
+    }
+  });
+}
+
 // Rows of a packed matrix as float32, padding included.
 void unpack(const Packed& packed, Grid<float> out) {
   const Matrix& m = packed.matrix;
@@ -128,6 +160,7 @@ void bind_packing(nb::module_& m) {
     return packed_bytes(format_of(format), rows, cols);
   });
   m.def("pack", &pack);
+  m.def("repack", &repack);
   m.def("unpack", &unpack);
   m.def("multiply", &multiply);
   nb::class_<Packed>(m, "Packed")

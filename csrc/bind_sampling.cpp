@@ -4,6 +4,7 @@
 #include "bindings.h"
 #include "isa.h"
 #include "sampling.h"
+#include "shortlist.h"
 
 using namespace slip;
 
@@ -14,14 +15,18 @@ RaceStream stream_of(std::pair<uint32_t, uint32_t> key, const std::vector<uint32
   return {{key.first, key.second}, {words[0], words[1], words[2]}};
 }
 
-float run_distribution(const std::string& isa, Vector<const float> logits, double temperature, int64_t top_k,
-                       double top_p, double min_p, Vector<float> out) {
-  if (logits.size() == 0 || logits.size() != out.size()) refuse("distribution: wrong shape");
+Filters filters_of(double temperature, int64_t top_k, double top_p, double min_p) {
   if (!(temperature >= 0.0)) refuse("distribution: temperature must be >= 0");
   if (top_k < 0) refuse("distribution: top_k must be >= 0");
   if (!(top_p > 0.0 && top_p <= 1.0)) refuse("distribution: top_p must be in (0, 1]");
   if (!(min_p >= 0.0 && min_p <= 1.0)) refuse("distribution: min_p must be in [0, 1]");
-  const Filters filters{temperature, top_k, top_p, min_p};
+  return {temperature, top_k, top_p, min_p};
+}
+
+float run_distribution(const std::string& isa, Vector<const float> logits, double temperature, int64_t top_k,
+                       double top_p, double min_p, Vector<float> out) {
+  if (logits.size() == 0 || logits.size() != out.size()) refuse("distribution: wrong shape");
+  const Filters filters = filters_of(temperature, top_k, top_p, min_p);
   return distribution(kernels_by_name(isa).rows, logits.data(), int64_t(logits.size()), filters, out.data());
 }
 
@@ -46,6 +51,34 @@ float largest(const std::string& isa, Vector<const float> x) {
 std::pair<int64_t, float> run_best(const std::string& isa, Vector<const float> x) {
   if (x.size() == 0) refuse("best: nothing there");
   return best(kernels_by_name(isa).rows, x.data(), int64_t(x.size()));
+}
+
+// (how many tokens are left, the highest logit)
+std::pair<int64_t, float> run_shortlist(const std::string& isa, Vector<const float> logits, double temperature,
+                                        int64_t top_k, double top_p, double min_p, float light, double most,
+                                        Vector<float> probs, Vector<int64_t> places) {
+  if (logits.size() == 0 || logits.size() != probs.size() || logits.size() != places.size()) {
+    refuse("shortlist: wrong shape");
+  }
+  const Filters filters = filters_of(temperature, top_k, top_p, min_p);
+  float best = 0.0f;
+  const int64_t count = shortlist(kernels_by_name(isa).rows, logits.data(), int64_t(logits.size()), filters, light,
+                                  most, probs.data(), places.data(), best);
+  return {count, best};
+}
+
+// (time, place) of the winners
+std::vector<std::pair<double, int64_t>> run_race_among(Vector<const float> weights, Vector<const int64_t> ids,
+                                                       std::pair<uint32_t, uint32_t> key,
+                                                       const std::vector<uint32_t>& words, int64_t count) {
+  if (weights.size() != ids.size()) refuse("one id per weight");
+  if (count < 1) refuse("a race needs at least one winner");
+  const RaceStream stream = stream_of(key, words);
+  std::vector<std::pair<double, int64_t>> out;
+  for (const Arrival& arrival : race_among(weights.data(), ids.data(), int64_t(ids.size()), stream, count)) {
+    out.emplace_back(arrival.time, arrival.place);
+  }
+  return out;
 }
 
 std::vector<int64_t> run_race(const std::string& isa, nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu> weights,
@@ -82,6 +115,8 @@ void bind_sampling(nb::module_& m) {
   m.def("largest", &largest);
   m.def("best", &run_best);
   m.def("race", &run_race);
+  m.def("shortlist", &run_shortlist);
+  m.def("race_among", &run_race_among);
   m.def("overlap", &overlap);
   m.def("excess", &excess);
 }

@@ -55,6 +55,9 @@ class PyStack {
   }
 
   void set_embedding(const Packed& packed) { stack_.set_embedding(keep(packed)); }
+  void set_fusion(const Packed& packed, std::optional<Vector<const float>> bias) {
+    stack_.set_fusion(keep(packed), bias ? floats(*bias) : std::vector<float>());
+  }
   void set_final_norm(Vector<const float> weight) { stack_.set_final_norm(floats(weight)); }
   int64_t add_head(const Packed& packed, int64_t width) { return stack_.add_head(keep(packed), width); }
   int64_t trim_head(const std::vector<int64_t>& ids) { return stack_.trim_head(ids); }
@@ -79,7 +82,8 @@ class PyStack {
     if (vectors) {
       grid(*vectors, pass.rows, stack_.shape().hidden, "vectors");
       pass.vectors = vectors->data();
-    } else {
+    }
+    if (tokens || !vectors) {
       if (!tokens || int64_t(tokens->size()) != pass.rows) refuse("tokens must have one entry per row");
       pass.tokens = tokens->data();
     }
@@ -143,6 +147,7 @@ void bind_stack(nb::module_& m) {
       .def(nb::init<const nb::dict&, const std::string&, int>())
       .def("add_layer", &PyStack::add_layer)
       .def("set_embedding", &PyStack::set_embedding)
+      .def("set_fusion", &PyStack::set_fusion, nb::arg("matrix"), nb::arg("bias").none())
       .def("set_final_norm", &PyStack::set_final_norm)
       .def("add_head", &PyStack::add_head)
       .def("trim_head", &PyStack::trim_head)

@@ -26,6 +26,7 @@ void Stack::prepare(int64_t rows, int64_t slots) {
   cosine_.ensure(rows * half);
   sine_.ensure(rows * half);
   const int64_t capacity = round_up(rows, 16);
+  if (fusion_.data) fusion_inputs_.shape(fusion_.cols, capacity, shape_.mode, kernels_, floats_, codes_);
   hidden_inputs_.shape(hidden_, capacity, shape_.mode, kernels_, floats_, codes_);
   attended_inputs_.shape(round_up(shape_.heads * shape_.head_dim, kGroup), capacity, shape_.mode, kernels_, floats_, codes_);
   inner_inputs_.shape(inner_, capacity, shape_.mode, kernels_, floats_, codes_);
@@ -74,7 +75,8 @@ void Stack::run(const Pass& pass, int thread) {
   share(thread, rows, 1, [&](int64_t first, int64_t last) {
     for (int64_t r = first; r < last; ++r) {
       float* out = residual_.data() + r * hidden_;
-      if (pass.vectors) std::copy_n(pass.vectors + r * shape_.hidden, shape_.hidden, out);
+      if (fusion_.data) prepare_fusion(pass, r, thread);
+      else if (pass.vectors) std::copy_n(pass.vectors + r * shape_.hidden, shape_.hidden, out);
       else unpack_row(embedding_, pass.tokens[r], out);
       for (int64_t i = 0; i < half; ++i) {
         const double angle = double(rows_[size_t(r)].position) * shape_.frequencies[size_t(i)];
@@ -83,6 +85,7 @@ void Stack::run(const Pass& pass, int thread) {
       }
     }
   });
+  if (fusion_.data) fuse(pass.rows, thread);
   for (int64_t layer = 0; layer < layers(); ++layer) run_layer(layer, thread, pass);
 
   const int64_t count = int64_t(pass.logit_rows.size());
@@ -104,6 +107,28 @@ void Stack::run(const Pass& pass, int thread) {
     }
   });
   if (count) multiply_head(find_head(pass.head), count, pass.logits, thread);
+}
+
+void Stack::prepare_fusion(const Pass& pass, int64_t row, int thread) {
+  float* line = lines_[size_t(thread)].data();
+  unpack_row(embedding_, pass.tokens[row], line);
+  std::copy_n(pass.vectors + row * shape_.hidden, shape_.hidden, line + shape_.hidden);
+  std::fill(line + 2 * shape_.hidden, line + fusion_.cols, 0.0f);
+  kernels_.convert(fusion_inputs_.view, shape_.mode, row, line, 0, fusion_.cols);
+}
+
+// residual = fusion * [embedding, vector] + bias
+void Stack::fuse(int64_t rows, int thread) {
+  Activations x = fusion_inputs_.view;
+  x.rows = rows;
+  share(thread, fusion_.panels(), chunk_of(fusion_.panels(), team_->size()), [&](int64_t first, int64_t last) {
+    const int64_t column = first * kPanel, width = (last - first) * kPanel;
+    kernels_.multiply(fusion_, x, shape_.mode, first, last, residual_.data() + column, hidden_);
+    if (fusion_bias_.empty()) return;
+    for (int64_t r = 0; r < rows; ++r) {
+      kernels_.add(residual_.data() + r * hidden_ + column, fusion_bias_.data() + column, width);
+    }
+  });
 }
 
 void Stack::multiply_head(const Head& head, int64_t rows, float* logits, int thread) {

@@ -61,7 +61,9 @@ void Stack::check_matrix(const Matrix& m, int64_t rows, int64_t cols, const char
   }
   if ((integer && !codes_) || (!integer && !floats_)) {
     (integer ? codes_ : floats_) = true;
-    for (Inputs* inputs : {&hidden_inputs_, &attended_inputs_, &inner_inputs_, &head_inputs_}) inputs->capacity = 0;
+    for (Inputs* inputs : {&fusion_inputs_, &hidden_inputs_, &attended_inputs_, &inner_inputs_, &head_inputs_}) {
+      inputs->capacity = 0;
+    }
   }
 }
 
@@ -96,6 +98,17 @@ void Stack::add_layer(Layer layer) {
 void Stack::set_embedding(Matrix matrix) {
   if (matrix.rows != round_up(shape_.vocab, kPanel) || matrix.cols != hidden_ || !matrix.data) refuse("embedding: wrong shape");
   embedding_ = matrix;
+}
+
+void Stack::set_fusion(Matrix matrix, std::vector<float> bias) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  check_matrix(matrix, shape_.hidden, 2 * shape_.hidden, "fusion");
+  if (!bias.empty() && int64_t(bias.size()) != shape_.hidden) refuse("fusion bias: wrong width");
+  if (!embedding_.data) refuse("a fusion needs an embedding");
+  fusion_ = matrix;
+  fusion_bias_ = bias.empty() ? std::move(bias) : padded(std::move(bias), hidden_);
+  // Room for an embedding and, where it truly ends, the vector.
+  for (auto& line : lines_) line.ensure(std::max(matrix.cols, 2 * hidden_) + 64);
 }
 
 void Stack::set_final_norm(std::vector<float> weight) {
@@ -186,7 +199,8 @@ void Stack::check_rows(int64_t rows) const {
 
 void Stack::check(const Pass& pass) {
   check_rows(pass.rows);
-  if (!pass.vectors) {
+  if (fusion_.data && !(pass.tokens && pass.vectors)) refuse("a stack with a fusion takes tokens and vectors");
+  if (!pass.vectors || fusion_.data) {
     if (!embedding_.data) refuse("a stack without an embedding takes vectors");
     for (int64_t r = 0; r < pass.rows; ++r) {
       if (pass.tokens[r] < 0 || pass.tokens[r] >= shape_.vocab) {

@@ -1,6 +1,7 @@
 // A stack of Llama blocks with its caches: one call, one forward pass.
 //
-// Embedding, final norm and LM head are optional, so that a drafter's single layer is a stack as well.
+// Embedding, final norm and LM head are optional, so that a drafter's single layer is a stack as well. A
+// stack with a fusion (EAGLE, 2401.15077) starts from fusion * [embedding of the token, vector].
 // Weights are packed elsewhere and only referred to. A call is checked completely before anything
 // changes, and throws std::invalid_argument. Knows no tokens beyond their ids, no drafts, no sampling.
 // Shape letters: R rows, L rows with logits, H hidden, V vocabulary.
@@ -48,7 +49,7 @@ struct Pass {
   int64_t rows = 0;
   const int64_t* sequences = nullptr;  // (R,)
   const int64_t* tokens = nullptr;     // (R,), or
-  const float* vectors = nullptr;      // (R, H)
+  const float* vectors = nullptr;      // (R, H); a fusion takes both
   const int64_t* parents = nullptr;    // (R,)
   std::vector<int64_t> logit_rows;     // L ascending row indices
   int64_t head = 0;                    // which head: 0 is the model's own
@@ -63,6 +64,8 @@ class Stack {
 
   void add_layer(Layer layer);
   void set_embedding(Matrix matrix);
+  // (H, 2H) and an optional bias (H,).
+  void set_fusion(Matrix matrix, std::vector<float> bias);
   void set_final_norm(std::vector<float> weight);
   // Adds an LM head of `width` outputs; the first one is the model's own. Returns its index.
   int64_t add_head(Matrix matrix, int64_t width);
@@ -105,6 +108,8 @@ class Stack {
   void place(const Pass& pass);
   void prepare(int64_t rows, int64_t slots);
   void run(const Pass& pass, int thread);
+  void prepare_fusion(const Pass& pass, int64_t row, int thread);
+  void fuse(int64_t rows, int thread);
   void run_layer(int64_t layer, int thread, const Pass& pass);
   void multiply_head(const Head& head, int64_t rows, float* logits, int thread);
   void normalise(const float* x, const std::vector<float>& weight, float* out) const;
@@ -121,7 +126,8 @@ class Stack {
   int64_t hidden_ = 0, head_dim_ = 0, inner_ = 0;  // padded widths
   int64_t query_columns_ = 0, qkv_columns_ = 0;
   std::vector<Layer> layers_;
-  Matrix embedding_;
+  Matrix embedding_, fusion_;
+  std::vector<float> fusion_bias_;
   std::vector<float> final_norm_;
   std::vector<std::unique_ptr<Head>> heads_;
   std::map<int64_t, std::unique_ptr<Sequence>> sequences_;
@@ -134,7 +140,7 @@ class Stack {
   Buffer<float> residual_, qkv_, attended_, cosine_, sine_;
   std::vector<Buffer<float>> scores_, tiles_, lines_;  // one a thread
   bool floats_ = false, codes_ = false;  // how weights are stored, of any matrix
-  Inputs hidden_inputs_, attended_inputs_, inner_inputs_, head_inputs_;
+  Inputs fusion_inputs_, hidden_inputs_, attended_inputs_, inner_inputs_, head_inputs_;
   std::vector<Shares> shares_;
   std::vector<size_t> share_index_;  // one a thread
 };

@@ -256,7 +256,7 @@ def test_nothing_is_left_when_a_request_ends(
     text.draft(3, 8)
     text.close()
     assert not drafter._cached  # type: ignore[attr-defined]
-    assert not drafter._network._stack._model._caches  # type: ignore[attr-defined]
+    assert not drafter._network._decoder._stack._model._caches  # type: ignore[attr-defined]
     drafter.end(text.state)  # a second end, or one without a beginning, does no harm
 
 

@@ -201,3 +201,37 @@ def test_the_compiled_core_runs_the_same_networks(
     assert type(operators).__name__ == "NativeOperators"
     np.testing.assert_allclose(compiled.logits, reference.logits, rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(compiled.features, reference.features, rtol=1e-3, atol=1e-3)  # type: ignore[arg-type]
+
+
+def test_small_weights_and_activations_guess_nearly_the_same(
+    tmp_path: Path, tiny_checkpoint: Checkpoint, model: ReferenceModel
+) -> None:
+    """What the core runs unless the target is float32: int8 activations and a 4-bit head."""
+    if not kernels.available():
+        return
+    from slipstream.models.native import NativeModel
+
+    native = NativeModel(tiny_checkpoint, EngineConfig(threads=1))
+    eagle = load_drafter(
+        write_drafter(tmp_path / "e", tiny_checkpoint, "eagle", vocabulary=VOCABULARY)
+    )
+    draft = load_drafter(write_good_draft(tmp_path / "d", tiny_checkpoint))
+    medusa = load_drafter(write_drafter(tmp_path / "m", tiny_checkpoint, "medusa"))
+    features = np.random.default_rng(0).normal(size=(5, 48)).astype(np.float32)
+    results = []
+    for lender in (model, native):
+        operators = operators_for(lender, EngineConfig(threads=1))
+        one, other = EagleNetwork(eagle, lender, operators), DraftNetwork(draft, lender, operators)
+        rows = Rows.chain(one.open(), [30, 31, 32, 33, 34])
+        fed = Rows(rows.sequences, rows.tokens, rows.parents, None, features)
+        heads = MedusaNetwork(medusa, lender, operators).forward(features, 2)
+        logits = other.trimmed_logits(Rows.chain(other.open(), [7, 8, 9]))
+        results.append([one.forward(fed).logits, logits, heads])
+        with pytest.raises(InvalidInput):
+            other.commit(0, [5])
+        with pytest.raises(InvalidInput):
+            other.truncate(0, 9)
+        with pytest.raises(InvalidInput):
+            other.forward(Rows(np.zeros(1, np.int64), np.zeros(1, np.int64), np.array([50])))
+    for exact, rounded in zip(*results, strict=True):
+        assert np.corrcoef(np.ravel(exact), np.ravel(rounded))[0, 1] > 0.98

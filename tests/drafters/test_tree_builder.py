@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +15,18 @@ from slipstream.drafters.base import Budget
 from slipstream.drafters.dynamic_tree import LevelwiseGrowth, RerankedGrowth, dynamic_growth
 from slipstream.drafters.merge import merge
 from slipstream.drafters.ranking import slot_confidences, top
-from slipstream.drafters.shortlist import LIGHT, MOST, shortlist
+from slipstream.drafters.shortlist import (
+    LIGHT,
+    MOST,
+    Shortlist,
+    first_arrivals,
+    processed_shortlist,
+    shortlist,
+)
 from slipstream.drafters.static_tree import Shape, StaticGrowth
 from slipstream.drafters.tree_builder import Growth, TreeBuilder
 from slipstream.drafters.trimmed_vocabulary import TrimmedVocabulary
+from slipstream.errors import NumericalError
 from slipstream.sampling.noise import Noise
 from slipstream.sampling.processors import process_logits
 from slipstream.sampling.race import race as shipped_race
@@ -97,7 +106,14 @@ JUDGES: list[tuple[str, DrawMethod]] = [
 @pytest.fixture
 def oracle(enumerable: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     """Let the tree builder draw by enumeration too."""
-    monkeypatch.setattr("slipstream.drafters.tree_builder.race", race)
+
+    def by_enumeration(
+        q: Shortlist, vocabulary: TrimmedVocabulary, stream: Any, count: int
+    ) -> tuple[list[int], list[float]]:
+        tokens = race(q.spread(vocabulary), stream, count)
+        return tokens, [1.0] * len(tokens)
+
+    monkeypatch.setattr("slipstream.drafters.tree_builder.first_arrivals", by_enumeration)
 
 
 @pytest.mark.usefixtures("oracle")
@@ -262,6 +278,29 @@ def test_a_shortlist_is_q_without_what_is_light() -> None:
     kept = probs >= LIGHT * probs.max()
     assert short.ids.tolist() == np.flatnonzero(kept).tolist() and len(short.ids) < 300
     np.testing.assert_allclose(short.probs, probs[kept] / probs[kept].sum(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("width", [1024, 5000])
+@pytest.mark.parametrize("scale", [3, 6])
+@pytest.mark.parametrize("filters", [{}, {"top_k": 20}, {"top_p": 0.9, "temperature": 0.7}])
+def test_the_cores_shortlist_and_race_are_numpys(
+    width: int, scale: int, filters: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params = SamplingParams(**({"temperature": 1.0} | filters))
+    row, ids = scale * logits(width), np.arange(width) * 2
+    ours = processed_shortlist(row, params, ids)
+    theirs = shortlist(process_logits(row, params, [], []), ids)
+    np.testing.assert_array_equal(ours.ids, theirs.ids)
+    np.testing.assert_allclose(ours.probs, theirs.probs, rtol=1e-5)
+    vocabulary, stream = TrimmedVocabulary(2 * width), Noise(5).cycle(3).pick(1)
+    drawn = first_arrivals(ours, vocabulary, stream, 4)
+    assert drawn[0] == shipped_race(ours.spread(vocabulary), stream, 4)
+    monkeypatch.setattr("slipstream.kernels.shortlist.present", lambda: False)
+    plain = first_arrivals(ours, vocabulary, stream, 4)
+    assert plain[0] == drawn[0]
+    np.testing.assert_allclose(plain[1], drawn[1], rtol=1e-12)
+    with pytest.raises(NumericalError):
+        processed_shortlist(np.full(width, np.nan, np.float32), params, ids)
 
 
 def test_a_flat_q_and_a_small_one_are_left_whole() -> None:

@@ -51,8 +51,10 @@ def biased(builder: TreeBuilder, budget: Budget, run: Callable[[Growth], None]) 
     builder.draw = "gumbel"
     # Re-ranked by what they turned out to be, which is the point.
     for node, (token, parent) in enumerate(zip(builder.tokens, builder.parents, strict=True)):
-        chance = builder._receipts[parent].probs[token]  # type: ignore[union-attr]
+        chance = builder.receipt(parent).probs[token]  # type: ignore[union-attr]
         builder.logs[node] = builder.log(parent) + float(np.log(chance))
+    ranked = sorted((-log, node) for node, log in enumerate(builder.logs))
+    growth._best = ranked[: budget.nodes]
     return growth.draft()
 
 

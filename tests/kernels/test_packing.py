@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from slipstream import kernels
-from slipstream.kernels.packed import MatrixShape, PackedFormat, aligned_zeros, pack_rows
+from slipstream.kernels.packed import MatrixShape, PackedFormat, aligned_zeros, pack_rows, repack
 from slipstream.models.checkpoint import StorageFormat
 
 from .stored_rows import FORMATS, stored_rows
@@ -50,6 +50,23 @@ def test_rounding_stays_within_a_step(
     groups = np.abs(values).reshape(16, 2, 32).max(-1)
     spread = 2 * groups if packed == "q4" else groups
     assert (error.reshape(16, 2, 32) <= bound * spread[..., None]).all()
+
+
+@pytest.mark.parametrize("format", ["q8", "q4", "f32"])
+def test_some_rows_are_packed_anew(format: PackedFormat) -> None:
+    tensor, _ = stored_rows("q8_0", 37, 96)
+    shape = MatrixShape("q8", 37, 96)
+    memory = aligned_zeros(shape.bytes)
+    pack_rows(shape, memory, "q8_0", tensor.data, np.arange(37))
+    ids, wanted = np.array([36, 2, 3, 17]), MatrixShape(format, 4, 96)
+    handle = repack(shape.view(memory), ids, wanted)
+    out = np.empty((16, 96), np.float32)
+    kernels.native().unpack(handle, out)
+    again = aligned_zeros(wanted.bytes)
+    pack_rows(wanted, again, "q8_0", tensor.data[ids], np.arange(4))
+    np.testing.assert_array_equal(out, unpacked(wanted, again))
+    with pytest.raises(ValueError, match="no such row"):
+        repack(shape.view(memory), np.array([48]), MatrixShape(format, 1, 96))
 
 
 def test_rows_go_where_they_are_told_and_the_rest_is_zero() -> None:

@@ -111,6 +111,7 @@ def test_odd_shapes_are_answered_with_an_exception(field: str, value: object) ->
         lambda: stack.add_layer([(matrix, 0)], matrix, matrix, matrix, {}),
         lambda: stack.set_embedding(matrix),
         lambda: stack.add_head(matrix, 7),
+        lambda: stack.set_fusion(matrix, None),
         lambda: stack.set_final_norm(np.ones(7, np.float32)),
         lambda: stack.trim_head([0, 99]),
         lambda: stack.drop_head(3),

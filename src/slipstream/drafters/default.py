@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from slipstream.drafters.checkpoint_config import TargetIdentity
+from slipstream.drafters.decoder import SharedWeights
 from slipstream.drafters.learned import shipped_for
-from slipstream.drafters.network import SharedWeights
 
 if TYPE_CHECKING:
     from slipstream.drafters.registry import DrafterContext

@@ -14,7 +14,8 @@ from typing import Final
 import numpy as np
 
 from slipstream.drafters.checkpoint import DrafterCheckpoint
-from slipstream.drafters.network import Operators, SharedWeights
+from slipstream.drafters.decoder import SharedWeights
+from slipstream.drafters.network import Operators
 from slipstream.drafters.trimmed_vocabulary import TrimmedVocabulary
 from slipstream.errors import InvalidInput, Unsupported
 from slipstream.models.base import (
@@ -54,19 +55,13 @@ class DraftNetwork:
             fingerprint=config.target.fingerprint,
         )
         self.capabilities = Capabilities(trees=True, features=False, bit_exact=False)
-        self._shared, self._operators = shared, operators
-        self._stack = operators.stack(
-            config.layers.model(hidden_size=config.target.hidden_size, vocab_size=0),
-            checkpoint.stored,
-            final_norm=True,
-        )
-        self._head = shared.head(checkpoint.vocabulary)
+        self._decoder = operators.decoder(checkpoint, shared)
         self.vocabulary = TrimmedVocabulary(config.target.vocab_size, checkpoint.vocabulary)
-        self.open = self._stack.open
-        self.close = self._stack.close
-        self.length = self._stack.length
-        self.commit = self._stack.commit
-        self.truncate = self._stack.truncate
+        self.open = self._decoder.open
+        self.close = self._decoder.close
+        self.length = self._decoder.length
+        self.commit = self._decoder.commit
+        self.truncate = self._decoder.truncate
 
     def prefill(
         self, sequence: int, tokens: Sequence[int], features: FeatureRequest = NO_FEATURES
@@ -97,11 +92,4 @@ class DraftNetwork:
                 f"token {int(rows.tokens[bad][0])} is outside the vocabulary "
                 f"[0, {self.info.vocab_size})"
             )
-        vectors = self._operators.asarray(self._shared.embed(rows.tokens))
-        hidden = self._stack.forward(
-            Rows(
-                sequences=rows.sequences, tokens=rows.tokens, parents=rows.parents, vectors=vectors
-            )
-        )
-        wanted = hidden if rows.wants_logits is None else hidden[rows.wants_logits]
-        return self._head(wanted)
+        return self._decoder.forward(rows).logits

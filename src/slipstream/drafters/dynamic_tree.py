@@ -48,6 +48,9 @@ class RerankedGrowth:
         self._nodes = budget.nodes
         self._levels = budget.depth
         self._width = max(1, min(width, budget.nodes))
+        # The most valuable nodes so far: (minus log value, node), so that a parent comes before its
+        # child. Whoever is not among the best N stays out, and so do its children.
+        self._best: list[tuple[float, int]] = []
         self.frontier: Sequence[int] = [ROOT] if budget.depth and budget.nodes else []
 
     def grow(self, logits: Array) -> None:
@@ -56,21 +59,15 @@ class RerankedGrowth:
             for row, node in enumerate(self.frontier)
         ]
         children = self.builder.extend_level(self.frontier, qs, [self._width] * len(qs))
-        new = [child for siblings in children for child in siblings]
+        logs, first = self.builder.logs, len(self.builder) - sum(map(len, children))
+        new = [(-logs[child], child) for siblings in children for child in siblings]
+        self._best = sorted(self._best + new)[: self._nodes]
         self._levels -= 1
-        if not self._levels:
-            self.frontier = []
-            return
-        # Whatever is not among the best N so far can't be in the end, nor can its children.
-        stay = set(self._best(range(len(self.builder)), self._nodes))
-        self.frontier = sorted(node for node in self._best(new, self._width) if node in stay)
+        fresh = [node for _, node in self._best if node >= first][: self._width]
+        self.frontier = sorted(fresh) if self._levels else []
 
     def draft(self) -> Draft:
-        return self.builder.draft(sorted(self._best(range(len(self.builder)), self._nodes)))
-
-    def _best(self, nodes: Sequence[int], count: int) -> list[int]:
-        """The most valuable, earlier ones first where equal, so a parent before its child."""
-        return sorted(nodes, key=lambda node: (-self.builder.logs[node], node))[:count]
+        return self.builder.draft(sorted(node for _, node in self._best))
 
 
 class LevelwiseGrowth:

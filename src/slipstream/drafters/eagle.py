@@ -54,12 +54,19 @@ class _Cached:
 
 @dataclass
 class _Growing:
-    """A tree under construction: the pending row and the predicted feature of each fed node."""
+    """A tree under construction, the last level that was fed, and the pending rows of all."""
 
     cached: _Cached
     growth: Growth
     slots: dict[int, int] = field(default_factory=lambda: {ROOT: PREFIX})
-    predicted: dict[int, Array] = field(default_factory=dict)
+    level: dict[int, int] = field(default_factory=lambda: {ROOT: 0})  # node -> its row below
+    predicted: Array = None  # (rows of the level, H)
+
+    def grow(self, fed: Sequence[int], predicted: Array, logits: Array) -> None:
+        """Take what the network says of some nodes: features and logits, one row each."""
+        self.level = {node: row for row, node in enumerate(fed)}
+        self.predicted = predicted
+        self.growth.grow(logits)
 
 
 class Eagle:
@@ -138,61 +145,60 @@ class Eagle:
 
     def _feed_true_rows(self, active: Sequence[_Growing]) -> None:
         """Commit all unfed rows; the last of each sequence grows the root's children."""
-        queues = {}
+        queues = []
         for tree in active:
             parts, tokens = tree.cached.features, tree.cached.tokens
-            queues[tree.cached.handle] = (tokens, array_namespace(*parts).concat(parts, axis=0))
+            queues.append((tree, tokens, _joined(parts)))
             tree.cached.tokens, tree.cached.features = [], []
         start = 0
-        while waiting := [t for t in active if start < len(queues[t.cached.handle][0])]:
+        while queues:
             batch = _Batch()
-            for tree in waiting:
-                tokens, features = queues[tree.cached.handle]
-                stop = min(start + _CHUNK, len(tokens))
-                for row in range(start, stop):
-                    batch.add(
-                        tree.cached.handle,
-                        tokens[row],
-                        PREFIX if row == start else row - start - 1,
-                        features[row],
-                        wants=row == len(tokens) - 1,
-                    )
+            for tree, tokens, features in queues:
+                fed, last = tokens[start : start + _CHUNK], start + _CHUNK >= len(tokens)
+                wants = [False] * (len(fed) - 1) + [last]
+                parents = range(PREFIX, len(fed) - 1)
+                rows = features[start : start + _CHUNK]
+                batch.add(tree.cached.handle, fed, parents, rows, wants)
             output = self._network.forward(batch.rows())
             assert output.features is not None
             row = first = 0
-            for tree in waiting:
-                count = min(_CHUNK, len(queues[tree.cached.handle][0]) - start)
+            for tree, tokens, _ in queues:
+                count = min(_CHUNK, len(tokens) - start)
                 self._network.commit(tree.cached.handle, range(count))
                 row += count
-                if start + count == len(queues[tree.cached.handle][0]):
-                    tree.predicted[ROOT] = output.features[row - 1]
-                    tree.growth.grow(output.logits[first : first + 1])
+                if start + count == len(tokens):
+                    logits = output.logits[first : first + 1]
+                    tree.grow([ROOT], output.features[row - 1 : row], logits)
                     first += 1
             start += _CHUNK
+            queues = [queue for queue in queues if start < len(queue[1])]
 
     def _feed_nodes(self, trees: Sequence[_Growing]) -> None:
-        """Feed the frontier of every tree and grow its children."""
+        """Feed the frontier of every tree and grow its children.
+
+        A node of the frontier is a child of the level before it: only its features are kept.
+        """
         batch = _Batch()
         for tree in trees:
-            builder = tree.growth.builder
-            for node in tree.growth.frontier:
-                parent = builder.parents[node]
-                batch.add(
-                    tree.cached.handle,
-                    builder.tokens[node],
-                    tree.slots[parent],
-                    tree.predicted[parent],
-                )
+            builder, frontier = tree.growth.builder, tree.growth.frontier
+            parents = [builder.parents[node] for node in frontier]
+            places = [tree.level[parent] for parent in parents]
+            tokens = [builder.tokens[node] for node in frontier]
+            slots = [tree.slots[parent] for parent in parents]
+            for node in frontier:
+                tree.slots[node] = len(tree.slots) - 1  # the root's row is committed
+            features = (
+                tree.predicted if places == list(tree.level.values()) else tree.predicted[places]
+            )
+            batch.add(tree.cached.handle, tokens, slots, features)
         output = self._network.forward(batch.rows())
         assert output.features is not None
         row = 0
         for tree in trees:
-            frontier = list(tree.growth.frontier)
-            for offset, node in enumerate(frontier):
-                tree.slots[node] = len(tree.slots) - 1  # the root's row is committed
-                tree.predicted[node] = output.features[row + offset]
-            tree.growth.grow(output.logits[row : row + len(frontier)])
-            row += len(frontier)
+            fed = tree.growth.frontier
+            rows = slice(row, row + len(fed))
+            tree.grow(fed, output.features[rows], output.logits[rows])
+            row += len(fed)
 
 
 @dataclass
@@ -206,22 +212,32 @@ class _Batch:
     wants: list[bool] = field(default_factory=list)
 
     def add(
-        self, sequence: int, token: int, parent: int, vector: Array, *, wants: bool = True
+        self,
+        sequence: int,
+        tokens: Sequence[int],
+        parents: Sequence[int],
+        vectors: Array,
+        wants: Sequence[bool] | None = None,
     ) -> None:
-        self.sequences.append(sequence)
-        self.tokens.append(token)
-        self.parents.append(parent)
-        self.vectors.append(vector)
-        self.wants.append(wants)
+        """Rows of one sequence; all of them want logits unless told."""
+        self.sequences += [sequence] * len(tokens)
+        self.tokens += tokens
+        self.parents += parents
+        self.vectors.append(vectors)
+        self.wants += wants or [True] * len(tokens)
 
     def rows(self) -> Rows:
         return Rows(
-            sequences=np.asarray(self.sequences, np.int64),
-            tokens=np.asarray(self.tokens, np.int64),
-            parents=np.asarray(self.parents, np.int64),
-            wants_logits=None if all(self.wants) else np.asarray(self.wants, np.bool_),
-            vectors=array_namespace(*self.vectors).stack(self.vectors),
+            sequences=np.array(self.sequences, np.int64),
+            tokens=np.array(self.tokens, np.int64),
+            parents=np.array(self.parents, np.int64),
+            wants_logits=None if all(self.wants) else np.array(self.wants, np.bool_),
+            vectors=_joined(self.vectors),
         )
+
+
+def _joined(parts: Sequence[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else array_namespace(*parts).concat(parts, axis=0)
 
 
 def load_eagle(spec: str, context: DrafterContext) -> Eagle:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from slipstream.drafters.checkpoint import CONFIG, DrafterCheckpoint, is_drafter, load_drafter
 from slipstream.drafters.checkpoint_config import Architecture, DrafterConfig, TargetIdentity
-from slipstream.drafters.network import Operators, SharedWeights, operators_for, shared_weights
+from slipstream.drafters.decoder import SharedWeights
+from slipstream.drafters.network import Operators, operators_for, shared_weights
 from slipstream.errors import InvalidInput, UnsupportedModel
 
 if TYPE_CHECKING:

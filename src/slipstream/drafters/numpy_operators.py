@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from slipstream.drafters.block_stack import BareBlocks, BlockStack
-from slipstream.drafters.network import Linear, Stack
+from slipstream.drafters.checkpoint import DrafterCheckpoint
+from slipstream.drafters.decoder import ComposedDecoder, Decoder, Linear, SharedWeights, Stack
+from slipstream.models.base import IntArray
 from slipstream.models.checkpoint import LlamaConfig, StoredTensor
 from slipstream.models.dequantize import dequantize
 from slipstream.models.reference import ReferenceModel
@@ -16,7 +18,7 @@ from slipstream.types import Array
 
 
 class NumpyOperators:
-    """See :class:`slipstream.drafters.network.Operators`."""
+    """See :class:`slipstream.drafters.network.Operators` and ``decoder.Parts``."""
 
     def asarray(self, values: Array) -> npt.NDArray[np.float32]:
         if hasattr(values, "cpu"):  # a torch tensor, on whatever device
@@ -29,6 +31,12 @@ class NumpyOperators:
             return lambda x: x @ matrix.T
         offset = dequantize(bias)
         return lambda x: x @ matrix.T + offset
+
+    def head(self, shared: SharedWeights, ids: IntArray | None) -> Linear:
+        return shared.head(ids)
+
+    def decoder(self, checkpoint: DrafterCheckpoint, shared: SharedWeights) -> Decoder:
+        return ComposedDecoder(checkpoint, shared, self)
 
     def stack(
         self, config: LlamaConfig, tensors: Callable[[str], StoredTensor], *, final_norm: bool

@@ -38,6 +38,10 @@ def top(values: Array, count: int, above: float = 0.0) -> list[int]:
     """Indices of the largest values above a bound, largest first, ties to the lowest index."""
     if count <= 0:
         return []
+    if is_numpy_array(values) and values.shape[0] < _MANY:
+        best = (-values).argsort(kind="stable")[:count]
+        heights = values[best].tolist()
+        return [i for i, height in zip(best.tolist(), heights, strict=True) if height > above]
     xp = array_namespace(values)
     if count == 1:
         indices = [int(xp.argmax(values))]

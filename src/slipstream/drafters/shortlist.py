@@ -16,12 +16,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from array_api_compat import array_namespace, device
+import numpy as np
+from array_api_compat import array_namespace, device, is_numpy_array
 
+from slipstream.config import SamplingParams
 from slipstream.drafters.ranking import top
+from slipstream.drafters.trimmed_vocabulary import TrimmedVocabulary
 from slipstream.errors import NumericalError
+from slipstream.kernels import sampling
+from slipstream.kernels import shortlist as compiled
+from slipstream.sampling.noise import Stream
+from slipstream.sampling.processors import process_logits
+from slipstream.sampling.race import race
 from slipstream.types import Array
 
 LIGHT: Final = 1e-3
@@ -32,6 +40,9 @@ MOST: Final = 0.9
 
 SHORT: Final = 1024
 """Vocabularies below this are short already."""
+
+
+_CERTAIN: Final = np.ones(1, np.float32)
 
 
 @dataclass(frozen=True)
@@ -45,6 +56,12 @@ class Shortlist:
 
     ids: Array
     probs: Array
+
+    def spread(self, vocabulary: TrimmedVocabulary) -> Array:
+        """The same over the target's vocabulary, (V,)."""
+        probs_V = vocabulary.nothing(self.probs)
+        probs_V[self.ids] = self.probs
+        return probs_V
 
     def tokens(self, places: Sequence[int]) -> list[int]:
         """Token ids at some places of the list."""
@@ -80,12 +97,55 @@ def shortlist(probs: Array, ids: Array) -> Shortlist:
     return Shortlist(ids[kept], few / mass)
 
 
+def processed_shortlist(logits_v: Array, params: SamplingParams, ids: Array) -> Shortlist:
+    """The shortlist of a row of logits, where no processor treats tokens differently.
+
+    Args:
+        logits_v: (v,).
+        params: temperature, top-k, top-p and min-p.
+        ids: (v,) the target's ids, ascending.
+
+    Raises:
+        NumericalError: NaN or infinite logits.
+    """
+    if logits_v.shape[0] < SHORT or not sampling.fits(logits_v):
+        return shortlist(process_logits(logits_v, params, [], []), ids)
+    filters = (params.temperature, params.top_k, params.top_p, params.min_p)
+    probs, places, best = compiled.shortlist(logits_v, filters, LIGHT, MOST)
+    if not math.isfinite(best):
+        raise NumericalError("the drafter's logits are not finite")
+    return Shortlist(ids if places is None else ids[places], probs)
+
+
+def first_arrivals(
+    q: Shortlist, vocabulary: TrimmedVocabulary, stream: Stream, count: int
+) -> tuple[list[int], list[float]]:
+    """The race of :func:`slipstream.sampling.race.race` over q: tokens and their arrival times."""
+    probs, ids = q.probs, q.ids
+    if probs.shape[0] > SHORT or not compiled.present():
+        probs_V = q.spread(vocabulary)
+        tokens = race(probs_V, stream, count)
+        xp = array_namespace(probs_V)
+        ids = xp.asarray(tokens, dtype=xp.int64, device=device(probs_V))
+        probs = probs_V[ids]
+        if not compiled.present():
+            return tokens, (stream.exponentials(ids) / probs).tolist()
+    probs, ids = _in_memory(probs), _in_memory(ids)
+    first = compiled.race_among(probs, ids, stream.key, stream.words, count)
+    return [int(ids[place]) for _, place in first], [time for time, _ in first]
+
+
 def best_of(logits_v: Array, ids: Array, count: int) -> Shortlist:
     """The ``count`` most likely tokens, as if they were equally so: nobody asks how likely.
 
     Raises:
         NumericalError: NaN or infinite logits.
     """
+    if count == 1 and is_numpy_array(logits_v):
+        place = int(logits_v.argmax())
+        if not math.isfinite(logits_v[place]):
+            raise NumericalError("the drafter's logits are not finite")
+        return Shortlist(ids[place : place + 1], _CERTAIN)
     best = top(logits_v, count, above=-math.inf)
     if not best or not math.isfinite(float(logits_v[best[0]])):
         raise NumericalError("the drafter's logits are not finite")
@@ -93,3 +153,10 @@ def best_of(logits_v: Array, ids: Array, count: int) -> Shortlist:
     places = xp.asarray(best, dtype=xp.int64, device=device(logits_v))
     share = xp.full((len(best),), 1.0 / len(best), dtype=xp.float32, device=device(logits_v))
     return Shortlist(ids[places], share)
+
+
+def _in_memory(values: Array) -> Any:
+    """As a contiguous numpy array, from whatever device."""
+    if not is_numpy_array(values):
+        values = values.detach().cpu().numpy()
+    return np.ascontiguousarray(values)

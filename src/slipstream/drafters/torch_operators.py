@@ -13,14 +13,16 @@ from array_api_compat import array_namespace
 from array_api_compat import device as device_of
 
 from slipstream.drafters.block_stack import BareBlocks, BlockStack
-from slipstream.drafters.network import Linear, Stack
+from slipstream.drafters.checkpoint import DrafterCheckpoint
+from slipstream.drafters.decoder import ComposedDecoder, Decoder, Linear, SharedWeights, Stack
+from slipstream.models.base import IntArray
 from slipstream.models.checkpoint import LlamaConfig, StoredTensor
 from slipstream.models.dequantize import dequantize
 from slipstream.types import Array
 
 
 class TorchOperators:
-    """See :class:`slipstream.drafters.network.Operators`.
+    """See :class:`slipstream.drafters.network.Operators` and ``decoder.Parts``.
 
     Args:
         like: a float32 tensor on the target's device.
@@ -39,6 +41,12 @@ class TorchOperators:
             return lambda x: x @ matrix.T
         offset = self.asarray(dequantize(bias).copy())
         return lambda x: x @ matrix.T + offset
+
+    def head(self, shared: SharedWeights, ids: IntArray | None) -> Linear:
+        return shared.head(ids)
+
+    def decoder(self, checkpoint: DrafterCheckpoint, shared: SharedWeights) -> Decoder:
+        return ComposedDecoder(checkpoint, shared, self)
 
     def stack(
         self, config: LlamaConfig, tensors: Callable[[str], StoredTensor], *, final_norm: bool

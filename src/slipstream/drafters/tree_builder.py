@@ -25,20 +25,23 @@ Knows no network and no rule. v drafter vocabulary, V target vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final, Protocol
-
-from array_api_compat import array_namespace, device
+from typing import Final, Protocol, TypeAlias
 
 from slipstream.config import SamplingParams
 from slipstream.drafters.ranking import slot_confidences, top
-from slipstream.drafters.shortlist import Shortlist, best_of, shortlist
+from slipstream.drafters.shortlist import (
+    Shortlist,
+    best_of,
+    first_arrivals,
+    processed_shortlist,
+    shortlist,
+)
 from slipstream.drafters.trimmed_vocabulary import TrimmedVocabulary
 from slipstream.errors import NumericalError
 from slipstream.sampling.noise import CycleNoise, Noise
 from slipstream.sampling.processors import process_logits
-from slipstream.sampling.race import race
 from slipstream.types import (
     ROOT,
     Array,
@@ -54,6 +57,13 @@ from slipstream.types import (
 )
 
 _UNFILTERED: Final = SamplingParams(temperature=1.0)
+
+
+_Drawn: TypeAlias = tuple[Callable[[Array], Receipt], Shortlist | None]
+"""The kind of receipt and the very distribution, spread out only if the node stays; None for a
+point mass."""
+
+_CHOSEN: Final[_Drawn] = (lambda _: PointMass(), None)
 
 
 class Growth(Protocol):
@@ -105,7 +115,7 @@ class TreeBuilder:
         """Whether anybody looks at ``logs``; a static shape doesn't."""
         self._sequence = sequence
         self._vocabulary = vocabulary
-        self._receipts: dict[int, Receipt] = {}
+        self._drawn: dict[int, _Drawn] = {}
         self._noise = noise or Noise(sequence.seed).cycle(sequence.length)
         params = sequence.params
         self.prefix_matters = _moves_tokens(params)
@@ -153,7 +163,7 @@ class TreeBuilder:
                 ids = self._vocabulary.proposable(logits_v)
                 if self.draw == "greedy" and not self.ranked:
                     return best_of(logits_v, ids, count)
-                return shortlist(process_logits(logits_v, self._params, [], []), ids)
+                return processed_shortlist(logits_v, self._params, ids)
             probs_V = process_logits(
                 self._vocabulary.widen(logits_v),
                 self._params,
@@ -175,22 +185,20 @@ class TreeBuilder:
 
         There are fewer than asked for where q has fewer tokens of positive probability.
         """
-        assert all(node not in self._receipts for node in nodes)
+        assert all(node not in self._drawn for node in nodes)
         new: list[list[int]] = []
         for node, q, count in zip(nodes, qs, counts, strict=True):
             drawn: list[int] = []
             if count:
-                drawn, confidences, receipt = self._children(node, q, count)
+                drawn, confidences, how = self._children(node, q, count)
             first = len(self.tokens)
             if drawn:
-                self._receipts[node] = receipt
+                self._drawn[node] = how
                 self.tokens += drawn
                 self.parents += [node] * len(drawn)
                 self.depths += [self.depth(node) + 1] * len(drawn)
                 self.logs += [self.log(node) + _log(c) for c in confidences]
             new.append(list(range(first, len(self.tokens))))
-        if self.draw == "gumbel" and self.ranked:
-            self._weigh_coupled(new)
         return new
 
     def draft(self, keep: Sequence[int] | None = None) -> Draft:
@@ -205,64 +213,41 @@ class TreeBuilder:
         parents = tuple(number[self.parents[node]] for node in kept)
         tree = TokenTree(tuple(self.tokens[node] for node in kept), parents)
         inner = set(parents)
-        receipts = [
-            self._receipts[node] if number[node] in inner else None for node in (ROOT, *kept)
-        ]
+        receipts = [self.receipt(node) if number[node] in inner else None for node in (ROOT, *kept)]
         return Draft(tree, tuple(receipts))
 
-    def _spread(self, q: Shortlist) -> Array:
-        """q over the target's vocabulary."""
-        probs_V = self._vocabulary.nothing(q.probs)
-        probs_V[q.ids] = q.probs
-        return probs_V
+    def receipt(self, node: int) -> Receipt:
+        """How the children of a node that has some were drawn."""
+        kind, drawn_from = self._drawn[node]
+        if drawn_from is None:
+            return PointMass()
+        return kind(drawn_from.spread(self._vocabulary))
 
     def _children(
         self, node: int, q: Shortlist, count: int
-    ) -> tuple[list[int], list[float], Receipt]:
-        """Tokens in draw order, how likely each is to be accepted, and the receipt."""
+    ) -> tuple[list[int], list[float], _Drawn]:
+        """Tokens in draw order, how likely each is to be accepted, and how they were drawn."""
         depth = self.depth(node)
         if self.draw == "greedy":
             best = top(q.probs, count)
-            return q.tokens(best), [float(q.probs[index]) for index in best], PointMass()
+            return q.tokens(best), [float(q.probs[index]) for index in best], _CHOSEN
         if self.draw == "gumbel":
-            probs = self._spread(q)
-            tokens = race(probs, self._noise.pick(depth), count)
-            return tokens, [1.0] * len(tokens), Gumbel(probs)  # weighed with the whole level
+            tokens, times = first_arrivals(q, self._vocabulary, self._noise.pick(depth), count)
+            # In proportion to exp(log q + G): a narrow lead is no certainty.
+            total = sum(1.0 / time for time in times)
+            return tokens, [1.0 / time / total for time in times], (Gumbel, q)
         stream = self._noise.draft(depth, node + 1)
         if self.draw == "sampled":
-            probs = self._spread(q)
-            tokens = race(probs, stream, count)
-            return tokens, slot_confidences(q.probs, len(tokens), self.draw), Sampled(probs)
+            tokens, _ = first_arrivals(q, self._vocabulary, stream, count)
+            return tokens, slot_confidences(q.probs, len(tokens), self.draw), (Sampled, q)
         best = top(q.probs, count - 1)
         tokens = q.tokens(best)
         confidences = slot_confidences(q.probs, count, self.draw)
-        rest = self._spread(q.without(best))
-        if not (last := race(rest, stream)):  # the top holds all of q
-            return tokens, confidences[: len(tokens)], PointMass()
-        return [*tokens, *last], confidences, TopThenSampled(rest)
-
-    def _weigh_coupled(self, new: Sequence[Sequence[int]]) -> None:
-        """Share out each node's value by exp(log q + G) of its children: a narrow lead is no
-        certainty. Nodes of a depth share G, so one call draws it for all of them."""
-        families = [children for children in new if len(children) > 1]
-        if not families:
-            return
-        drawn = sorted({self.tokens[child] for children in families for child in children})
-        like = self._receipts[self.parents[families[0][0]]]
-        assert isinstance(like, Gumbel)
-        xp = array_namespace(like.probs)
-        ids = xp.asarray(drawn, dtype=xp.int64, device=device(like.probs))
-        stream = self._noise.pick(self.depths[families[0][0]] - 1)
-        arrival = dict(zip(drawn, stream.exponentials(ids).tolist(), strict=True))
-        for children in families:
-            parent = self.parents[children[0]]
-            receipt = self._receipts[parent]
-            assert isinstance(receipt, Gumbel)
-            tokens = [self.tokens[child] for child in children]
-            scores = [float(receipt.probs[token]) / arrival[token] for token in tokens]
-            total = sum(scores)
-            for child, score in zip(children, scores, strict=True):
-                self.logs[child] = self.log(parent) + _log(score / total)
+        rest = q.without(best)
+        last, _ = first_arrivals(rest, self._vocabulary, stream, 1)
+        if not last:  # the top holds all of q
+            return tokens, confidences[: len(tokens)], _CHOSEN
+        return [*tokens, *last], confidences, (TopThenSampled, rest)
 
 
 def _log(chance: float) -> float:

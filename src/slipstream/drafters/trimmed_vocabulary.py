@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from array_api_compat import array_namespace, device
+from array_api_compat import array_namespace, device, is_numpy_array
 
 from slipstream.types import Array
 
@@ -42,6 +42,8 @@ class TrimmedVocabulary:
         """(v,) ids of the tokens that can be proposed, as an array of the kind of ``like``."""
         if self.ids is None:
             return self.all_ids(like)
+        if is_numpy_array(like) and is_numpy_array(self.ids):
+            return self.ids
         xp = array_namespace(like)
         return xp.asarray(self.ids, dtype=xp.int64, device=device(like))
 

@@ -74,3 +74,19 @@ def pack_rows(
         stored_format, rows, shape.cols, shape.format, shape.rows, memory, places, threads
     )
     return None if bad < 0 else int(bad)
+
+
+def repack(matrix: Any, ids: npt.NDArray[np.int64], shape: MatrixShape, *, threads: int = 1) -> Any:
+    """Some rows of a packed matrix as a matrix of their own.
+
+    Args:
+        matrix: the extension's handle of a matrix of ``shape.cols`` inputs.
+        ids: (shape.rows,) which of its outputs.
+        shape: of the new matrix; its format may differ, which rounds.
+
+    Returns:
+        The handle of the new one.
+    """
+    memory = aligned_zeros(shape.bytes)
+    native().repack(matrix, np.ascontiguousarray(ids), shape.format, memory, threads)
+    return shape.view(memory)

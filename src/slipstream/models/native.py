@@ -10,6 +10,7 @@ Shape letters: R rows, L rows with logits, V vocabulary, H hidden.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +20,7 @@ from slipstream import kernels
 from slipstream.config import EngineConfig
 from slipstream.errors import CorruptModel, InvalidInput, Unsupported
 from slipstream.kernels.cores import physical_cores
-from slipstream.kernels.packed import Bytes
+from slipstream.kernels.packed import Bytes, PackedFormat
 from slipstream.models.base import (
     NO_FEATURES,
     Capabilities,
@@ -95,9 +96,12 @@ class NativeModel:
             "" if engine.weights == "f32" else checkpoint.fingerprint,  # a yardstick isn't kept
             lambda memory: plan.pack(memory, threads=self.threads, progress=progress),
         )
-        self._config = model
-        self._stack = kernels.native().Stack(_shape(model, activations), self.isa, self.threads)
-        _fill(self._stack, plan, block, checkpoint, layers)
+        self._config, self._activations = model, activations
+        self._stack = kernels.native().Stack(
+            stack_shape(model, activations), self.isa, self.threads
+        )
+        add_blocks(self._stack, plan, block, checkpoint, layers)
+        self.lent = self._add_ends(plan, block, checkpoint)
         self.weight_bytes = plan.bytes
         self._ledger = Ledger(vocab_size=model.vocab_size, max_context=model.max_context)
         self._handles: dict[int, int] = {}
@@ -198,8 +202,39 @@ class NativeModel:
 
         return logits
 
+    def _add_ends(self, plan: WeightPlan, block: Bytes, checkpoint: Checkpoint) -> LentMatrices:
+        embedding = plan.matrices["embedding"]
+        head = embedding if self._config.tie_embeddings else plan.matrices["head"]
+        lent = LentMatrices(
+            activations=self._activations,
+            embedding=embedding.shape.view(embedding.memory(block)),
+            head=head.shape.view(head.memory(block)),
+            head_format=head.shape.format,
+        )
+        self._stack.set_embedding(lent.embedding)
+        self._stack.set_final_norm(vector(checkpoint, FINAL_NORM))
+        self._stack.add_head(lent.head, self._config.vocab_size)
+        return lent
 
-def _shape(model: LlamaConfig, activations: str) -> dict[str, Any]:
+
+@dataclass(frozen=True)
+class LentMatrices:
+    """Packed matrices that the core's drafters share; H inputs, V outputs.
+
+    Args:
+        activations: what the target runs with.
+        embedding, head: the extension's handles; the same if they are tied.
+        head_format: of the head.
+    """
+
+    activations: str
+    embedding: Any
+    head: Any
+    head_format: PackedFormat
+
+
+def stack_shape(model: LlamaConfig, activations: str) -> dict[str, Any]:
+    """What the extension's ``Stack`` is made from."""
     return {
         "hidden": model.hidden_size,
         "intermediate": model.intermediate_size,
@@ -216,8 +251,10 @@ def _shape(model: LlamaConfig, activations: str) -> dict[str, Any]:
     }
 
 
-def _fill(stack: Any, plan: WeightPlan, block: Bytes, checkpoint: Checkpoint, layers: int) -> None:
-    """Hand the packed matrices and the float32 vectors to the core."""
+def add_blocks(
+    stack: Any, plan: WeightPlan, block: Bytes, checkpoint: Checkpoint, layers: int
+) -> None:
+    """Hand the packed matrices and the float32 vectors of the blocks to the core."""
 
     def matrix(name: str) -> Any:
         packed = plan.matrices[name]
@@ -234,27 +271,24 @@ def _fill(stack: Any, plan: WeightPlan, block: Bytes, checkpoint: Checkpoint, la
                 qkv.append((matrix(f"{prefix}{name}.weight"), column))
                 column += plan.matrices[f"{prefix}{name}.weight"].shape.rows
         vectors = {
-            "attention_norm": _vector(checkpoint, prefix + "input_layernorm.weight"),
-            "ffn_norm": _vector(checkpoint, prefix + "post_attention_layernorm.weight"),
+            "attention_norm": vector(checkpoint, prefix + "input_layernorm.weight"),
+            "ffn_norm": vector(checkpoint, prefix + "post_attention_layernorm.weight"),
         }
         if model.qk_norm:
-            vectors["query_norm"] = _vector(checkpoint, prefix + "self_attn.q_norm.weight")
-            vectors["key_norm"] = _vector(checkpoint, prefix + "self_attn.k_norm.weight")
+            vectors["query_norm"] = vector(checkpoint, prefix + "self_attn.q_norm.weight")
+            vectors["key_norm"] = vector(checkpoint, prefix + "self_attn.k_norm.weight")
         if model.attention_bias:
-            biases = [_vector(checkpoint, f"{prefix}{name}.bias") for name in QKV]
+            biases = [vector(checkpoint, f"{prefix}{name}.bias") for name in QKV]
             vectors["qkv_bias"] = _padded_heads(np.concatenate(biases), model.head_dim)
         if model.output_bias:
-            vectors["output_bias"] = _vector(checkpoint, f"{prefix}{OUTPUT}.bias")
+            vectors["output_bias"] = vector(checkpoint, f"{prefix}{OUTPUT}.bias")
         stack.add_layer(
             qkv, matrix(prefix + OUTPUT), matrix(prefix + "gate_up"), matrix(prefix + DOWN), vectors
         )
-    embedding = matrix("embedding")
-    stack.set_embedding(embedding)
-    stack.set_final_norm(_vector(checkpoint, FINAL_NORM))
-    stack.add_head(embedding if model.tie_embeddings else matrix("head"), model.vocab_size)
 
 
-def _vector(checkpoint: Checkpoint, name: str) -> F32:
+def vector(checkpoint: Checkpoint, name: str) -> F32:
+    """A norm's or a bias's numbers, checked."""
     values = np.ascontiguousarray(checkpoint.tensor(name), np.float32)
     if not np.isfinite(values).all():
         raise CorruptModel(f"{checkpoint.name}: {name} has a number that is not finite")
