@@ -1,7 +1,7 @@
 // Rows of activations on their way into a product: float32, bf16 pairs, or integers with a scale a group.
 //
 // Integers are symmetric, for each row and group of 32: int8 in [-127, 127], as llama.cpp has them, or
-// 16 bits in [-32767, 32767], which stand in for bf16 where there is no bf16 multiply, with a smaller
+// 16 bits in [-32767, 32767], which stand in for bf16 beside weights stored as codes, with a smaller
 // error. The sums belong to the *rounded* activations, because they multiply the minima (q4) and
 // offsets (q8) of the weights.
 #pragma once
@@ -42,7 +42,6 @@ static void convert(const Activations& a, Mode mode, int64_t row, const float* x
     if (a.pairs) {
       const I16 upper[2] = {rounded_bf16(low), rounded_bf16(high)};
       store_pairs(upper, a.pairs + row * (a.stride / 2) + k / 2);
-      a.sums[group] = sum_lanes(add(as_floats(upper[0]), as_floats(upper[1])));
     }
     if (a.scales) {
       I16 codes[2];

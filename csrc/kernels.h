@@ -12,8 +12,8 @@
 
 namespace slip {
 
-// How activations enter a product. Without a bf16 multiply, `bf16` is float32 for weights stored as floats
-// and 16-bit integers with a scale per group of 32 for weights stored as codes.
+// How activations enter a product. `bf16` is 16-bit integers with a scale per group of 32 for weights
+// stored as codes, and float32 for weights stored as floats where there is no bf16 multiply.
 enum class Mode : int { f32 = 0, bf16 = 1, int8 = 2 };
 
 // Rows of activations, converted once and read by every panel. Arrays that nobody needs are null.

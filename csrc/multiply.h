@@ -32,8 +32,11 @@ static inline int32_t quad(const int8_t* codes) {
   return x;
 }
 
+// How many panels m rows work on at a time, if `sums` accumulators fit the registers.
+static constexpr int panels_at_a_time(int m, int sums) { return m * 4 <= sums ? 4 : m * 2 <= sums ? 2 : 1; }
+
 struct TimesF32 {
-  static constexpr int rows = kRowsF32;
+  static constexpr int rows = kRowsF32, sums = kSumsF32;
   template <int M, int P>
   static inline void run(const uint8_t* w, int64_t panel, const Block& x, float* y, int64_t ldy) {
     F16 acc[P][M];
@@ -57,7 +60,7 @@ constexpr int kPairFirst[4] = {0, 4, 1, 5};
 constexpr int kPairSecond[4] = {2, 6, 3, 7};
 
 struct TimesBf16 {
-  static constexpr int rows = kRowsF32;
+  static constexpr int rows = kRowsF32, sums = kSumsF32;
   template <int M, int P>
   static inline void run(const uint8_t* w, int64_t panel, const Block& x, float* y, int64_t ldy) {
     F16 acc[P][M];
@@ -88,93 +91,12 @@ struct TimesBf16 {
   }
 };
 
-#if SLIP_BF16
-// Bytes 0 and 2 of each lane, unsigned, as a pair of bf16 (exact: eight significant bits).
-static inline I16 bytes_to_bf16(I16 codes) {
-  const I16 byte = set1_int(255);
-  const I16 first = as_ints(to_floats(bit_and(codes, byte)));
-  const I16 second = as_ints(to_floats(bit_and(sar<16>(codes), byte)));
-  return bit_or(second, bit_and(sar<16>(first), set1_int(0xffff)));
-}
-
-// bf16 activations. Codes are taken as unsigned; their offset of 128 leaves through the sum of the
-// activations.
-struct TimesQ8 {
-  static constexpr int rows = kRowsGrouped;
-  template <int M, int P>
-  static inline void run(const uint8_t* w, int64_t panel, const Block& x, float* y, int64_t ldy) {
-    const int64_t groups = x.cols / kGroup;
-    F16 out[P][M];
-    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m) out[p][m] = zero();
-    for (int64_t g = 0; g < groups; ++g) {
-      SLIP_UNROLL for (int p = 0; p < P; ++p) {
-        const uint8_t* at = w + p * panel + g * 8 * kVector;
-        F16 acc[M];
-        SLIP_UNROLL for (int m = 0; m < M; ++m) acc[m] = zero();
-        SLIP_UNROLL for (int octet = 0; octet < 4; ++octet) {
-          prefetch(at + kAhead + octet * 2 * kVector);
-          prefetch(at + kAhead + octet * 2 * kVector + kVector);
-          const I16 low = load_ints(at + octet * 2 * kVector);
-          const I16 high = load_ints(at + octet * 2 * kVector + kVector);
-          const I16 pairs[4] = {bytes_to_bf16(low), bytes_to_bf16(high), bytes_to_bf16(sar<8>(low)),
-                                bytes_to_bf16(sar<8>(high))};
-          SLIP_UNROLL for (int j = 0; j < 4; ++j) SLIP_UNROLL for (int m = 0; m < M; ++m)
-            acc[m] = dot_bf16(acc[m], pairs[j], x.pairs[m * (x.stride / 2) + g * 16 + octet * 4 + j]);
-        }
-        const uint8_t* scales = w + p * panel + groups * 8 * kVector + g * 32;
-        const F16 scale = load_halves(reinterpret_cast<const uint16_t*>(scales));
-        SLIP_UNROLL for (int m = 0; m < M; ++m) {
-          const F16 offset = set1(-128.0f * x.sums[m * x.group_stride + g]);
-          out[p][m] = fma(scale, add(acc[m], offset), out[p][m]);
-        }
-      }
-    }
-    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m)
-      store(y + m * ldy + p * kPanel, out[p][m]);
-  }
-};
-
-struct TimesQ4 {
-  static constexpr int rows = kRowsGrouped;
-  template <int M, int P>
-  static inline void run(const uint8_t* w, int64_t panel, const Block& x, float* y, int64_t ldy) {
-    const int64_t groups = x.cols / kGroup;
-    F16 out[P][M];
-    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m) out[p][m] = zero();
-    for (int64_t g = 0; g < groups; ++g) {
-      SLIP_UNROLL for (int p = 0; p < P; ++p) {
-        const uint8_t* at = w + p * panel + g * 5 * kVector;
-        F16 acc[M];
-        SLIP_UNROLL for (int m = 0; m < M; ++m) acc[m] = zero();
-        SLIP_UNROLL for (int octet = 0; octet < 4; ++octet) {
-          prefetch(at + kAhead + octet * kVector);
-          const I16 codes = load_ints(at + octet * kVector);
-          const I16 pairs[4] = {nibbles_to_bf16(codes), nibbles_to_bf16(sar<4>(codes)),
-                                nibbles_to_bf16(sar<8>(codes)), nibbles_to_bf16(sar<12>(codes))};
-          SLIP_UNROLL for (int j = 0; j < 4; ++j) SLIP_UNROLL for (int m = 0; m < M; ++m)
-            acc[m] = dot_bf16(acc[m], pairs[j], x.pairs[m * (x.stride / 2) + g * 16 + octet * 4 + j]);
-        }
-        prefetch(at + kAhead + 4 * kVector);
-        const uint16_t* halves = reinterpret_cast<const uint16_t*>(at + 4 * kVector);
-        const F16 scale = load_halves(halves), minimum = load_halves(halves + 16);
-        SLIP_UNROLL for (int m = 0; m < M; ++m) {
-          out[p][m] = fma(scale, acc[m], out[p][m]);
-          out[p][m] = fma(minimum, set1(x.sums[m * x.group_stride + g]), out[p][m]);
-        }
-      }
-    }
-    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m)
-      store(y + m * ldy + p * kPanel, out[p][m]);
-  }
-};
-#endif
-
 // Integer activations: a group is added up exactly in integers, then scaled. `Dot` knows how a vector of
 // codes meets the activations, how many vectors a group has, and how its loops are best compiled: what
 // GCC makes of them decides a third of the speed where there are only 16 registers.
 template <class Dot>
 struct TimesIntegers {
-  static constexpr int rows = kRowsIntegers;
+  static constexpr int rows = Dot::rows, sums = kSumsGrouped;
   static constexpr bool four_bits = Dot::vectors == 4;
   template <int M, int P>
   static inline void run(const uint8_t* w, int64_t panel, const Block& x, float* y, int64_t ldy) {
@@ -228,6 +150,7 @@ struct TimesIntegers {
 
 // 4-bit codes times int8 activations, bytes times bytes: low nibbles, then high ones.
 struct Q4Bytes {
+  static constexpr int rows = kRowsBytes;
   static constexpr int vectors = 4;
   static constexpr bool unrolled = true;
   template <int M>
@@ -243,6 +166,7 @@ struct Q4Bytes {
 
 // 4-bit codes times 16-bit activations: layout.h's four pairs of an octet.
 struct Q4Words {
+  static constexpr int rows = kRowsWords;
   static constexpr int vectors = 4;
   static constexpr bool unrolled = false;
   template <int M>
@@ -260,6 +184,7 @@ struct Q4Words {
 
 // 8-bit codes times 16-bit activations: numbers 0 and 2 of four, then 1 and 3, as layout.h pairs them.
 struct Q8Words {
+  static constexpr int rows = kRowsWords;
   static constexpr int vectors = 8;
   static constexpr bool unrolled = true;
   template <int M>
@@ -278,6 +203,7 @@ struct Q8Words {
 #if SLIP_BF16
 // 8-bit codes times int8 activations, bytes times bytes.
 struct Q8Bytes {
+  static constexpr int rows = kRowsBytes;
   static constexpr int vectors = 8;
   static constexpr bool unrolled = true;
   template <int M>
@@ -290,10 +216,10 @@ struct Q8Bytes {
 
 using TimesQ8Int8 = TimesIntegers<Q8Bytes>;
 #else
-using TimesQ8 = TimesIntegers<Q8Words>;
-using TimesQ4 = TimesIntegers<Q4Words>;
 using TimesQ8Int8 = TimesIntegers<Q8Words>;
 #endif
+using TimesQ8 = TimesIntegers<Q8Words>;
+using TimesQ4 = TimesIntegers<Q4Words>;
 using TimesQ4Int8 = TimesIntegers<Q4Bytes>;
 
 // Calls the instance for `rows` rows, counting down from the largest.
@@ -301,6 +227,21 @@ template <class Times, int M>
 static void run_block(int64_t rows, const uint8_t* w, int64_t panel, const Block& x, float* y, int64_t ldy) {
   if (rows == M) return Times::template run<M, 1>(w, panel, x, y, ldy);
   if constexpr (M > 1) run_block<Times, M - 1>(rows, w, panel, x, y, ldy);
+}
+
+// Panels from `panel` on, several at a time where few rows leave registers for it; returns the next one.
+template <class Times, int M>
+static int64_t run_several(const Matrix& w, const Block& x, int64_t rows, int64_t panel, int64_t last, float* y,
+                           int64_t ldy) {
+  if (rows == M) {
+    constexpr int P = panels_at_a_time(M, Times::sums);
+    const int64_t bytes = w.panel_stride();
+    for (; P > 1 && panel + P <= last; panel += P, y += P * kPanel)
+      Times::template run<M, P>(w.data + panel * bytes, bytes, x, y, ldy);
+    return panel;
+  }
+  if constexpr (M > 1) return run_several<Times, M - 1>(w, x, rows, panel, last, y, ldy);
+  return panel;
 }
 
 static inline Block block_at(const Activations& x, int64_t row) {
@@ -315,17 +256,7 @@ static inline Block block_at(const Activations& x, int64_t row) {
 template <class Times>
 static void run_panels(const Matrix& w, const Activations& x, int64_t first, int64_t last, float* y, int64_t ldy) {
   const int64_t bytes = w.panel_stride();
-  int64_t panel = first;
-  if (x.rows <= 2) {
-    const Block block = block_at(x, 0);
-    if (x.rows == 1) {
-      for (; panel + 4 <= last; panel += 4)
-        Times::template run<1, 4>(w.data + panel * bytes, bytes, block, y + (panel - first) * kPanel, ldy);
-    } else {
-      for (; panel + 2 <= last; panel += 2)
-        Times::template run<2, 2>(w.data + panel * bytes, bytes, block, y + (panel - first) * kPanel, ldy);
-    }
-  }
+  int64_t panel = run_several<Times, Times::sums / 2>(w, block_at(x, 0), x.rows, first, last, y, ldy);
   const int64_t blocks = (x.rows + Times::rows - 1) / Times::rows;
   for (; panel < last; ++panel) {
     for (int64_t b = 0; b < blocks; ++b) {

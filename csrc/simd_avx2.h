@@ -11,7 +11,8 @@ namespace SLIP_NS {
 
 constexpr bool kBf16Dot = false;
 constexpr int kRowsF32 = 5;       // 10 accumulators of the 16 registers
-constexpr int kRowsIntegers = 5;
+constexpr int kRowsBytes = 5, kRowsWords = 5;
+constexpr int kSumsF32 = 4, kSumsGrouped = 4;  // accumulators of a few rows and several panels
 constexpr int kAttentionTile = 1;  // blocks of keys, or of columns, at a time
 
 struct F16 {

@@ -25,8 +25,8 @@ constexpr bool kBf16Dot = true;
 constexpr bool kBf16Dot = false;
 #endif
 constexpr int kRowsF32 = 16;  // accumulators; the rest of the 32 registers holds weights
-constexpr int kRowsGrouped = 12;
-constexpr int kRowsIntegers = 16;
+constexpr int kRowsBytes = 16, kRowsWords = 12;
+constexpr int kSumsF32 = 16, kSumsGrouped = 4;  // accumulators of a few rows and several panels
 constexpr int kAttentionTile = 4;  // blocks of keys, or of columns, at a time
 
 struct F16 {
@@ -124,7 +124,11 @@ static inline I16 finish_nibbles(I16 total) { return {_mm512_madd_epi16(total.v,
 
 // Two 16-bit numbers a lane: total + a.lo * x.lo + a.hi * x.hi.
 static inline I16 dot_words(I16 total, I16 a, int32_t x) {
+#if SLIP_BF16
+  return {_mm512_dpwssd_epi32(total.v, a.v, _mm512_set1_epi32(x))};
+#else
   return {_mm512_add_epi32(total.v, _mm512_madd_epi16(a.v, _mm512_set1_epi32(x)))};
+#endif
 }
 
 static inline void settle(I16&) {}  // there are registers enough
@@ -133,15 +137,6 @@ static inline void settle(I16&) {}  // there are registers enough
 // acc + w.hi * x.hi + w.lo * x.lo, in the processor's own order.
 static inline F16 dot_bf16(F16 acc, I16 w, uint32_t x) {
   return {_mm512_dpbf16_ps(acc.v, (__m512bh)w.v, (__m512bh)_mm512_set1_epi32(int32_t(x)))};
-}
-
-// The low nibble of each 16-bit half as bf16: a table look-up on 5 bits that ignores the fifth.
-static inline I16 nibbles_to_bf16(I16 codes) {
-  const __m512i table = _mm512_set_epi16(
-      0x4170, 0x4160, 0x4150, 0x4140, 0x4130, 0x4120, 0x4110, 0x4100, 0x40e0, 0x40c0, 0x40a0, 0x4080,
-      0x4040, 0x4000, 0x3f80, 0x0000, 0x4170, 0x4160, 0x4150, 0x4140, 0x4130, 0x4120, 0x4110, 0x4100,
-      0x40e0, 0x40c0, 0x40a0, 0x4080, 0x4040, 0x4000, 0x3f80, 0x0000);
-  return {_mm512_permutexvar_epi16(codes.v, table)};
 }
 #endif
 

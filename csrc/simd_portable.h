@@ -19,7 +19,8 @@ namespace SLIP_NS {
 
 constexpr bool kBf16Dot = false;
 constexpr int kRowsF32 = 4;      // rows that share a decoded weight
-constexpr int kRowsIntegers = 4;
+constexpr int kRowsBytes = 4, kRowsWords = 4;
+constexpr int kSumsF32 = 4, kSumsGrouped = 4;  // accumulators of a few rows and several panels
 constexpr int kAttentionTile = 1;  // blocks of keys, or of columns, at a time
 
 #if defined(__GNUC__)
