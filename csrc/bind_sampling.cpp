@@ -1,5 +1,6 @@
 // Sampling over one row: distributions, races, and what verification rules sum up.
 #include <cmath>
+#include <optional>
 
 #include "bindings.h"
 #include "isa.h"
@@ -45,7 +46,10 @@ std::pair<float, int64_t> run_draw(const std::string& isa, Vector<const float> l
 float largest(const std::string& isa, Vector<const float> x) {
   if (x.size() == 0) refuse("largest: nothing there");
   std::vector<float> peaks(size_t(chunks_of(int64_t(x.size()))));
-  return kernels_by_name(isa).rows.maxima(x.data(), int64_t(x.size()), peaks.data());
+  const RowKernels& rows = kernels_by_name(isa).rows;
+  std::optional<nb::gil_scoped_release> release;
+  if (x.size() > size_t(1) << 20) release.emplace();  // for a row of logits it would cost more than it saves
+  return rows.maxima(x.data(), int64_t(x.size()), peaks.data());
 }
 
 std::pair<int64_t, float> run_best(const std::string& isa, Vector<const float> x) {

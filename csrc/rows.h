@@ -23,10 +23,13 @@ static inline void padded(const T* from, int64_t count, T* to, int64_t size, T f
   for (int64_t i = 0; i < size; ++i) to[i] = i < count ? from[i] : filler;
 }
 
+constexpr int64_t kFar = 2048;  // numbers between the one in use and the one being prefetched
+
 static inline float chunk_maximum(const float* x, F16* poison) {
   // A maximum returns its second operand where one is NaN, on every instruction set.
   F16 best = set1(-INFINITY);
   for (int64_t i = 0; i < kChunk; i += 16) {
+    prefetch(x + i + kFar);
     const F16 values = load(x + i);
     best = max(best, values);
     *poison = add(*poison, mul(max(set1(-3e38f), values), zero()));
