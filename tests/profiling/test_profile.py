@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from slipstream import Engine, SamplingParams
-from slipstream.config import EngineConfig
+from slipstream.config import EngineConfig, SpeculationConfig
 from slipstream.engine.settings import read_settings
 from slipstream.errors import InvalidInput
 from slipstream.profiling.acceptance import Estimate
@@ -112,7 +112,7 @@ def test_a_drafter_that_never_hits_is_called_that(
     found = profile(engine, [Never()], PROMPTS[:1], model="m", max_tokens=12)
     check(engine, found, PROMPTS[:1], max_tokens=12)
     assert "never had a draft" in advice(found.drafters[0])
-    assert settings_for(found, EngineConfig()).speculation.drafter == "none"
+    assert settings_for(found, SpeculationConfig(), EngineConfig()).speculation.drafter == "none"
     assert "leave it off" in other_engines(found)["vllm"]["why"]
     json.dumps(found.as_dict(), allow_nan=False)
     assert "unknown" in html(found)
@@ -139,7 +139,9 @@ def test_unknown_drafters_are_refused_or_left_out_by_wish(
 def test_settings_travel_through_a_file_into_an_engine(
     engine: Engine, found: Profile, tmp_path: Path
 ) -> None:
-    settings = settings_for(found, EngineConfig(threads=1))
+    asked = SpeculationConfig(tree_width=3, allow_other_target=True)
+    settings = settings_for(found, asked, EngineConfig(threads=1))
+    assert settings.speculation.tree_width == 3 and settings.speculation.allow_other_target
     file = tmp_path / "settings.json"
     file.write_text(json.dumps({**settings.as_dict(), "because": reasons(found)}))
     read = read_settings(file)

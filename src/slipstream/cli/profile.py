@@ -67,6 +67,12 @@ def measuring_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 help="Written per prompt.",
             ),
             click.option("--verify", default=SpeculationConfig().verify, show_default=True),
+            click.option("--tree-width", type=int, help="Most children of a node of a tree."),
+            click.option(
+                "--allow-other-target",
+                is_flag=True,
+                help="Measure a trained drafter with a model it wasn't trained for.",
+            ),
             click.option("--weights", default=_PLACE.weights, show_default=True),
             click.option("--activations", default=_PLACE.activations, show_default=True),
             click.option("--backend", default=_PLACE.backend, show_default=True),
@@ -173,12 +179,14 @@ def measured(
     temperature: str,
     max_tokens: int,
     verify: str,
+    tree_width: int | None,
+    allow_other_target: bool,
     fresh: bool,
     check: bool,
     check_k: str | None = None,
     **place: Any,
-) -> tuple[Profile, EngineConfig]:
-    """Profile as the options say; also returns where the model ran."""
+) -> tuple[Profile, Engine]:
+    """Profile as the options say; also returns the engine that decoded plainly."""
     temperatures = _numbers(temperature)
     depths = None if check_k is None else [_depth(word) for word in check_k.split(",")]
     config = EngineConfig(**place)
@@ -194,7 +202,14 @@ def measured(
     asked = spread_over_domains(asked, limit)
     with LoadingBar() as progress:
         engine: Engine = Engine(
-            model, drafter="none", k=0, verify=verify, config=config, progress=progress
+            model,
+            drafter="none",
+            k=0,
+            tree_width=tree_width,
+            verify=verify,
+            allow_other_target=allow_other_target,
+            config=config,
+            progress=progress,
         )
         every = drafters == ALL
         found = profiling.profile(
@@ -212,7 +227,7 @@ def measured(
             profiling.check(
                 engine, found, asked, depths=depths, max_tokens=max_tokens, notice=progress
             )
-    return found, config
+    return found, engine
 
 
 def available() -> list[str]:

@@ -28,9 +28,9 @@ def tune(output: Path, **options: Any) -> None:
     """
     from slipstream.profiling.tune import other_engines, reasons, settings_for
 
-    found, place = measured(**options)
+    found, plain = measured(**options)
     content = {
-        **settings_for(found, place).as_dict(),
+        **settings_for(found, plain.speculation, plain.config).as_dict(),
         "because": reasons(found),
         "other_engines": other_engines(found),
     }

@@ -17,7 +17,10 @@ def beside(
     verify: str | None = None,
     costs: Any = None,
 ) -> Engine:
-    """An engine with the same model, tokenizer and place, and another way of drafting."""
+    """An engine with the same model, tokenizer and place, and another way of drafting.
+
+    Tree width and what is let pass as a drafter are the given engine's.
+    """
     return Engine(
         engine.model,
         tokenizer=engine.tokenizer,
@@ -26,5 +29,7 @@ def beside(
         nodes=nodes,
         costs=costs,
         verify=verify or engine.rule.name,
+        tree_width=engine.speculation.tree_width,
+        allow_other_target=engine.speculation.allow_other_target,
         config=engine.config,
     )

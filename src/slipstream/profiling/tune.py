@@ -9,6 +9,7 @@ format in every engine, so where one is needed there is a placeholder, not our c
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import isnan
 from typing import Any
 
@@ -24,13 +25,20 @@ NOT_MEASURED = (
 )
 
 
-def settings_for(found: Profile, engine: EngineConfig) -> Settings:
-    """The settings of the best drafter: ``k = auto``, with measured costs, or plain decoding."""
+def settings_for(found: Profile, speculation: SpeculationConfig, engine: EngineConfig) -> Settings:
+    """The settings of the best drafter: ``k = auto``, with measured costs, or plain decoding.
+
+    Args:
+        found: the measurements.
+        speculation: what else they were made with, such as the width of trees.
+        engine: where the model ran.
+    """
     best = found.best
     pays = best.curve.best > 0
     return Settings(
         model=found.model,
-        speculation=SpeculationConfig(
+        speculation=replace(
+            speculation,
             drafter=best.drafter if pays else "none",
             k="auto" if pays else 0,
             verify=found.verify,
