@@ -32,11 +32,9 @@ static inline int32_t quad(const int8_t* codes) {
   return x;
 }
 
-// How many panels m rows work on at a time, if `sums` accumulators fit the registers.
-static constexpr int panels_at_a_time(int m, int sums) { return m * 4 <= sums ? 4 : m * 2 <= sums ? 2 : 1; }
-
 struct TimesF32 {
-  static constexpr int rows = kRowsF32, sums = kSumsF32;
+  static constexpr int rows = kRowsF32;
+  static constexpr int panels(int m) { return panels_of_floats(m); }
   template <int M, int P>
   static inline void run(const uint8_t* w, int64_t panel, const Block& x, float* y, int64_t ldy) {
     F16 acc[P][M];
@@ -60,7 +58,8 @@ constexpr int kPairFirst[4] = {0, 4, 1, 5};
 constexpr int kPairSecond[4] = {2, 6, 3, 7};
 
 struct TimesBf16 {
-  static constexpr int rows = kRowsF32, sums = kSumsF32;
+  static constexpr int rows = kRowsF32;
+  static constexpr int panels(int m) { return panels_of_floats(m); }
   template <int M, int P>
   static inline void run(const uint8_t* w, int64_t panel, const Block& x, float* y, int64_t ldy) {
     F16 acc[P][M];
@@ -96,7 +95,8 @@ struct TimesBf16 {
 // GCC makes of them decides a third of the speed where there are only 16 registers.
 template <class Dot>
 struct TimesIntegers {
-  static constexpr int rows = Dot::rows, sums = kSumsGrouped;
+  static constexpr int rows = Dot::rows;
+  static constexpr int panels(int m) { return panels_of_codes(m); }
   static constexpr bool four_bits = Dot::vectors == 4;
   template <int M, int P>
   static inline void run(const uint8_t* w, int64_t panel, const Block& x, float* y, int64_t ldy) {
@@ -234,7 +234,7 @@ template <class Times, int M>
 static int64_t run_several(const Matrix& w, const Block& x, int64_t rows, int64_t panel, int64_t last, float* y,
                            int64_t ldy) {
   if (rows == M) {
-    constexpr int P = panels_at_a_time(M, Times::sums);
+    constexpr int P = Times::panels(M);
     const int64_t bytes = w.panel_stride();
     for (; P > 1 && panel + P <= last; panel += P, y += P * kPanel)
       Times::template run<M, P>(w.data + panel * bytes, bytes, x, y, ldy);
@@ -256,7 +256,7 @@ static inline Block block_at(const Activations& x, int64_t row) {
 template <class Times>
 static void run_panels(const Matrix& w, const Activations& x, int64_t first, int64_t last, float* y, int64_t ldy) {
   const int64_t bytes = w.panel_stride();
-  int64_t panel = run_several<Times, Times::sums / 2>(w, block_at(x, 0), x.rows, first, last, y, ldy);
+  int64_t panel = run_several<Times, kFewRows>(w, block_at(x, 0), x.rows, first, last, y, ldy);
   const int64_t blocks = (x.rows + Times::rows - 1) / Times::rows;
   for (; panel < last; ++panel) {
     for (int64_t b = 0; b < blocks; ++b) {
