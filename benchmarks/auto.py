@@ -12,7 +12,7 @@ counts. Intervals are 95 %, by bootstrap over questions; the best k is chosen ag
 resample. Prints a table and ends with one line of JSON.
 
     python benchmarks/auto.py
-    python benchmarks/auto.py --drafter draft:PATH --temperature 0.7 --clock cpu --threads 1
+    python benchmarks/auto.py --drafter draft:PATH --temperature 0.7 --cpu-time
     python benchmarks/auto.py --questions questions.jsonl --limit 48 --output auto.json
 """
 
@@ -20,22 +20,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from clock import add_place, place
 from environment import describe
 from rich.console import Console
 from rich.table import Table
 from workloads import Question, load
 
-from slipstream import Engine, EngineConfig, Generation, SamplingParams
+from slipstream import Engine, SamplingParams
 
 AUTO: Final = "auto"
 RESAMPLES: Final = 1000
-CLOCKS: Final = ("wall", "cpu")
 
 
 class Run(NamedTuple):
@@ -47,30 +45,14 @@ class Run(NamedTuple):
     cycles: dict[str, int]
 
 
-def answer(
-    engine: Engine, question: Question, params: SamplingParams, clock: str
-) -> tuple[Generation, float]:
-    """Decode a question; the seconds that it took, with the prompt's prefill if by the CPU's clock.
-
-    Statistics are by wall clock, so prefill can't be told apart by the other one.
-    """
-    begun = time.process_time()
-    result = engine.generate(question.messages, params)
-    if clock == "wall":
-        return result, result.stats.decode_seconds
-    return result, time.process_time() - begun
-
-
 def measure(
     engines: dict[str, Engine],
     questions: list[Question],
     params: SamplingParams,
-    clock: str,
     repeats: int,
 ) -> tuple[list[Run], int]:
     """One run per question, times summed over the repeats; how many texts differed."""
     names = list(engines)
-    one_token = replace(params, max_tokens=1)
     firsts = {question.task: question for question in reversed(questions)}
     for question in firsts.values():
         for engine in engines.values():
@@ -83,14 +65,11 @@ def measure(
     for _ in range(repeats):
         for question, run in zip(questions, runs, strict=True):
             texts, turn = set(), turn + 1
-            first = 0.0  # the prompt and one token, which cost all settings the same
-            if clock == "cpu":
-                _, first = answer(engines[names[0]], question, one_token, clock)
             for name in names[turn % len(names) :] + names[: turn % len(names)]:
-                result, seconds = answer(engines[name], question, params, clock)
+                result = engines[name].generate(question.messages, params)
                 texts.add(result.token_ids)
-                run.tokens[name] += result.stats.emitted - (clock == "cpu")
-                run.seconds[name] += seconds - first
+                run.tokens[name] += result.stats.emitted
+                run.seconds[name] += result.stats.decode_seconds
                 run.cycles[name] += result.stats.cycles
             differing += len(texts) > 1
     return runs, differing
@@ -148,7 +127,6 @@ def print_table(console: Console, results: dict[str, dict[str, Any]], names: lis
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--drafter", default="prompt-lookup")
     parser.add_argument("--fixed", type=int, nargs="+", default=[0, 1, 2, 3, 4, 6, 8])
     parser.add_argument("--verify", default="coupled")
@@ -158,23 +136,12 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument(
-        "--clock",
-        choices=CLOCKS,
-        default="wall",
-        help="cpu is steadier on a busy machine; it counts waiting threads too, "
-        "so use --threads 1 with it",
-    )
     parser.add_argument("--settings", type=Path, help="of slipstream tune: measured costs for auto")
-    parser.add_argument("--weights", default="auto")
-    parser.add_argument("--activations", default="bf16")
-    parser.add_argument("--threads", type=int)
     parser.add_argument("--output", type=Path, help="also write the JSON here")
+    add_place(parser)
     arguments = parser.parse_args()
 
-    config = EngineConfig(
-        weights=arguments.weights, activations=arguments.activations, threads=arguments.threads
-    )
+    config = place(arguments)
     costs = None
     if arguments.settings is not None:
         from slipstream.engine.settings import read_settings
@@ -198,7 +165,7 @@ def main() -> None:
         max_tokens=arguments.max_tokens, temperature=arguments.temperature, seed=arguments.seed
     )
     questions = load(arguments.questions, arguments.limit)
-    runs, differing = measure(engines, questions, params, arguments.clock, arguments.repeats)
+    runs, differing = measure(engines, questions, params, arguments.repeats)
     names = list(engines)
     results = {
         task: summarise([run for run in runs if run.task == task], names)

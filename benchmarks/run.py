@@ -22,12 +22,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from clock import add_place, place
 from environment import describe
 from rich.console import Console
 from rich.table import Table
 from workloads import Question, load
 
-from slipstream import Engine, EngineConfig, Generation, SamplingParams
+from slipstream import Engine, Generation, SamplingParams
 
 
 @dataclass
@@ -128,7 +129,6 @@ def print_tables(console: Console, tallies: dict[str, dict[str, Tally]]) -> None
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument(
         "--settings",
         nargs="+",
@@ -141,15 +141,11 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument("--weights", default="auto")
-    parser.add_argument("--activations", default="bf16")
-    parser.add_argument("--threads", type=int)
     parser.add_argument("--output", type=Path, help="also write the JSON here")
+    add_place(parser)
     arguments = parser.parse_args()
 
-    config = EngineConfig(
-        weights=arguments.weights, activations=arguments.activations, threads=arguments.threads
-    )
+    config = place(arguments)
     plain = Engine(arguments.model, drafter="none", k=0, config=config)
     engines = {"plain": plain}
     for setting in arguments.settings:
