@@ -297,6 +297,20 @@ def test_bad_calls_are_refused_and_change_nothing(tiny_checkpoint: Checkpoint) -
     np.testing.assert_array_equal(model.forward(Rows.chain(sequence, [7])).logits, expected)
 
 
+@pytest.mark.parametrize("config", SETTINGS, ids=settings_name)
+def test_widths_that_fill_no_group_leave_nothing_to_the_next_pass(
+    make_tiny_model: MakeModel, tmp_path: Path, isa: str, config: EngineConfig
+) -> None:
+    """48 numbers are one group of 32 and half of another; attention is 144 wide."""
+    checkpoint = open_checkpoint(make_tiny_model(tmp_path / "model", head_dim=24))
+    model, text = NativeModel(checkpoint, config), tokens(12)
+    together, one_by_one = chain_logits(model, text), model.open()
+    for token, expected in zip(text, together, strict=True):
+        alone = model.forward(Rows.chain(one_by_one, [token])).logits[0]
+        np.testing.assert_array_equal(alone, expected)
+        model.commit(one_by_one, [0])
+
+
 def test_the_context_can_be_filled_to_the_last_position(tiny_checkpoint: Checkpoint) -> None:
     model = NativeModel(tiny_checkpoint, EngineConfig(threads=2))
     sequence = model.open()
