@@ -68,6 +68,7 @@ void Stack::share(int thread, int64_t count, int64_t chunk, Work work) {
 
 void Stack::normalise(const float* x, const std::vector<float>& weight, float* out) const {
   kernels_.rms_norm(x, weight.data(), shape_.eps, shape_.hidden, out);
+  std::fill(out + shape_.hidden, out + hidden_, 0.0f);  // it shares a scale with the last real numbers
 }
 
 void Stack::run(const Pass& pass, int thread) {
@@ -78,6 +79,7 @@ void Stack::run(const Pass& pass, int thread) {
       if (fusion_.data) prepare_fusion(pass, r, thread);
       else if (pass.vectors) std::copy_n(pass.vectors + r * shape_.hidden, shape_.hidden, out);
       else unpack_row(embedding_, pass.tokens[r], out);
+      std::fill(out + shape_.hidden, out + hidden_, 0.0f);
       for (int64_t i = 0; i < half; ++i) {
         const double angle = double(rows_[size_t(r)].position) * shape_.frequencies[size_t(i)];
         cosine_.data()[r * half + i] = float(std::cos(angle));
@@ -160,6 +162,7 @@ void Stack::apply_head(int64_t index, int64_t rows, const float* vectors, bool n
       for (int64_t r = first; r < last; ++r) {
         float* x = residual_.data() + r * hidden_;
         std::copy_n(vectors + r * shape_.hidden, shape_.hidden, x);
+        std::fill(x + shape_.hidden, x + hidden_, 0.0f);
         if (normalised) normalise(x, final_norm_, line);
         kernels_.convert(head_inputs_.view, shape_.mode, r, normalised ? line : x, 0, hidden_);
       }

@@ -80,3 +80,16 @@ def test_training_without_torch_names_the_extra(
 def test_layers_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="block numbers"):
         run("draft", "--data", tmp_path, "--output", tmp_path, "--tokens", 9, "--layers", "a")
+
+
+@pytest.mark.parametrize("kind", ["data", "eagle"])
+def test_an_output_that_is_a_file_and_no_tokens_are_refused_before_any_work(
+    tmp_path: Path, kind: str
+) -> None:
+    (file := tmp_path / "file").write_text("text")
+    common = (kind, *(() if kind == "data" else ("--data", str(tmp_path))))
+    for output, tokens, fault in ((file, "9", "is a file"), (tmp_path / "new", "0", "x>=1")):
+        result = CliRunner().invoke(train, [*common, "--output", str(output), "--tokens", tokens])
+        assert result.exit_code == 2
+        assert fault in result.output
+    assert file.read_text() == "text" and not (tmp_path / "new").exists()

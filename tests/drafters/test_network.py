@@ -235,3 +235,34 @@ def test_small_weights_and_activations_guess_nearly_the_same(
             other.forward(Rows(np.zeros(1, np.int64), np.zeros(1, np.int64), np.array([50])))
     for exact, rounded in zip(*results, strict=True):
         assert np.corrcoef(np.ravel(exact), np.ravel(rounded))[0, 1] > 0.98
+
+
+def test_rows_in_the_core_depend_on_no_others_however_many(
+    tmp_path: Path, tiny_checkpoint: Checkpoint
+) -> None:
+    """Prompts of many requests are more rows than the core takes at once."""
+    if not kernels.available():
+        return
+    from slipstream.models.native import MAX_ROWS, NativeModel
+
+    config = EngineConfig(threads=1)
+    native = NativeModel(tiny_checkpoint, config)
+    path = write_drafter(tmp_path, tiny_checkpoint, "eagle", vocabulary=VOCABULARY)
+    network = EagleNetwork(load_drafter(path), native, operators_for(native, config))
+    rng = np.random.default_rng(0)
+    each, count = 256, MAX_ROWS // 256 + 1
+    tokens, features = rng.integers(0, 320, each * count), rng.normal(size=(each * count, 48))
+    features = features.astype(np.float32)
+
+    handles = [network.open() for _ in range(count)]
+    parents = np.tile(np.arange(-1, each - 1), count)
+    many = network.forward(Rows(np.repeat(handles, each), tokens, parents, None, features))
+    for request, handle in enumerate(handles):
+        part = slice(request * each, (request + 1) * each)
+        network.commit(handle, range(each))
+        rows = Rows.chain(network.open(), tokens[part].tolist())
+        alone = network.forward(
+            Rows(rows.sequences, rows.tokens, rows.parents, None, features[part])
+        )
+        np.testing.assert_array_equal(alone.logits, many.logits[part])
+        np.testing.assert_array_equal(alone.features, many.features[part])  # type: ignore[arg-type,index]

@@ -271,7 +271,6 @@ def test_bad_calls_are_refused_and_change_nothing(tiny_checkpoint: Checkpoint) -
         Rows.chain(sequence, [-1]),
         Rows.chain(sequence + 1, [1]),
         Rows.chain(sequence, []),
-        Rows.chain(sequence, [1] * (MAX_ROWS + 1)),
         Rows(sequences=good.sequences, tokens=good.tokens, parents=np.array([0, 1])),
         Rows(sequences=good.sequences, tokens=good.tokens, parents=np.array([-2, -1])),
         Rows(sequences=good.sequences, tokens=good.tokens, parents=np.array([-1])),
@@ -295,6 +294,50 @@ def test_bad_calls_are_refused_and_change_nothing(tiny_checkpoint: Checkpoint) -
         model.prefill(sequence, [1] * 508)
     assert model.length(sequence) == 5
     np.testing.assert_array_equal(model.forward(Rows.chain(sequence, [7])).logits, expected)
+
+
+@pytest.mark.parametrize("config", SETTINGS, ids=settings_name)
+def test_widths_that_fill_no_group_leave_nothing_to_the_next_pass(
+    make_tiny_model: MakeModel, tmp_path: Path, isa: str, config: EngineConfig
+) -> None:
+    """48 numbers are one group of 32 and half of another; attention is 144 wide."""
+    checkpoint = open_checkpoint(make_tiny_model(tmp_path / "model", head_dim=24))
+    model, text = NativeModel(checkpoint, config), tokens(12)
+    together, one_by_one = chain_logits(model, text), model.open()
+    for token, expected in zip(text, together, strict=True):
+        alone = model.forward(Rows.chain(one_by_one, [token])).logits[0]
+        np.testing.assert_array_equal(alone, expected)
+        model.commit(one_by_one, [0])
+
+
+def test_more_rows_than_a_pass_takes_are_several_passes(tiny_checkpoint: Checkpoint) -> None:
+    model = NativeModel(tiny_checkpoint, EngineConfig(weights="int8", threads=1))
+    texts = [tokens(300, seed) for seed in range(4)]
+    chains = [Rows.chain(model.open(), text) for text in texts]
+    asked = FeatureRequest(last=True, layers=(1,))
+    alone = [model.forward(chain, asked) for chain in chains]
+    for chain in chains:
+        model.commit(int(chain.sequences[0]), [])
+    wants = np.arange(1200) % 7 == 0
+    assert len(wants) > MAX_ROWS
+    together = model.forward(
+        Rows(
+            sequences=np.concatenate([chain.sequences for chain in chains]),
+            tokens=np.concatenate([chain.tokens for chain in chains]),
+            parents=np.concatenate([chain.parents for chain in chains]),
+            wants_logits=wants,
+        ),
+        asked,
+    )
+    logits = np.concatenate([output.logits for output in alone])
+    np.testing.assert_array_equal(together.logits, logits[wants])
+    features = np.concatenate([output.features for output in alone])
+    np.testing.assert_array_equal(together.features, features)
+    middle = np.concatenate([output.layer_features[1] for output in alone])
+    np.testing.assert_array_equal(together.layer_features[1], middle)
+    last = int(chains[-1].sequences[0])
+    model.commit(last, range(300))
+    assert model.length(last) == 300
 
 
 def test_the_context_can_be_filled_to_the_last_position(tiny_checkpoint: Checkpoint) -> None:

@@ -44,9 +44,17 @@ def _trainer(architecture: Architecture, **defaults: Any) -> Callable[[Any], cli
                 help="From train data; repeatable.",
             ),
             click.option(
-                "--output", type=click.Path(path_type=Path), required=True, help="The drafter."
+                "--output",
+                type=click.Path(file_okay=False, path_type=Path),
+                required=True,
+                help="The drafter.",
             ),
-            click.option("--tokens", type=int, required=True, help="To see, repetitions included."),
+            click.option(
+                "--tokens",
+                type=click.IntRange(1),
+                required=True,
+                help="To see, repetitions included.",
+            ),
             click.option(
                 "--vocabulary", type=int, default=16384, show_default=True, help="Drafter's tokens."
             ),

@@ -17,7 +17,9 @@ from slipstream.errors import InvalidInput
 @click.command()
 @click.option("--model", default="smollm2-135m", show_default=True, help="The target.")
 @click.option("--tokens", type=click.IntRange(1), required=True, help="How much text in all.")
-@click.option("--output", type=click.Path(path_type=Path), required=True, help="Directory.")
+@click.option(
+    "--output", type=click.Path(file_okay=False, path_type=Path), required=True, help="Directory."
+)
 @click.option("--prompts", type=click.Path(path_type=Path), help="User turns, one a line or JSONL.")
 @click.option("--chats", type=click.Path(path_type=Path), help="Whole conversations as JSONL.")
 @click.option("--temperature", type=float, multiple=True, help="Of answers; repeatable.")

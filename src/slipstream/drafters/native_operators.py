@@ -29,6 +29,7 @@ from slipstream.models.dequantize import dequantize
 from slipstream.models.layout import FINAL_NORM
 from slipstream.models.native import MAX_ROWS, NativeModel, add_blocks, stack_shape, vector
 from slipstream.models.native_weights import WeightPlan
+from slipstream.models.row_passes import in_passes
 from slipstream.types import Array
 
 F32 = npt.NDArray[np.float32]
@@ -146,6 +147,9 @@ class NativeDecoder:
         self.length = self._stack.committed
 
     def forward(self, rows: Rows) -> ForwardOutput:
+        return in_passes(rows, MAX_ROWS, self._pass)
+
+    def _pass(self, rows: Rows) -> ForwardOutput:
         count = len(rows)
         wants = rows.wants_logits
         wanted = list(range(count)) if wants is None else np.flatnonzero(wants).tolist()

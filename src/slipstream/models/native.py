@@ -45,11 +45,12 @@ from slipstream.models.native_weights import (
 from slipstream.models.packed_cache import load_or_pack
 from slipstream.models.prefill import prefill_in_chunks
 from slipstream.models.rope import frequencies
+from slipstream.models.row_passes import in_passes
 
 F32 = npt.NDArray[np.float32]
 
 MAX_ROWS: Final = 1024
-"""Most rows of one pass."""
+"""Most rows of one pass of the core; more are several."""
 
 _CHUNK: Final = 256
 """Rows per pass of a prefill."""
@@ -137,17 +138,16 @@ class NativeModel:
         for layer in features.layers:
             if not 0 <= layer < self.info.num_layers:
                 raise InvalidInput(f"no block {layer}; the model has {self.info.num_layers}")
-        if count > MAX_ROWS:
-            raise InvalidInput(f"a pass takes at most {MAX_ROWS} rows, not {count}")
-        vectors = None
-        if rows.vectors is not None:
-            vectors = np.ascontiguousarray(rows.vectors, np.float32)
-            if vectors.shape != (count, hidden):
-                raise InvalidInput(
-                    f"vectors must be of shape ({count}, {hidden}), not {vectors.shape}"
-                )
+        if rows.vectors is not None and np.shape(rows.vectors) != (count, hidden):
+            raise InvalidInput(
+                f"vectors must be of shape ({count}, {hidden}), not {np.shape(rows.vectors)}"
+            )
         self._ledger.append(rows)
+        return in_passes(rows, MAX_ROWS, lambda part: self._pass(part, features))
 
+    def _pass(self, rows: Rows, features: FeatureRequest) -> ForwardOutput:
+        count, hidden = len(rows.tokens), self.info.hidden_size
+        vectors = None if rows.vectors is None else np.ascontiguousarray(rows.vectors, np.float32)
         wanted = (
             list(range(count))
             if rows.wants_logits is None
