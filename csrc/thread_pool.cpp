@@ -62,7 +62,8 @@ void Team::announce() {
 }
 
 void Team::work(int thread) {
-  constexpr auto kPatience = std::chrono::microseconds(300);
+  // Longer than what lies between two passes of one text: to be woken costs a good part of a pass.
+  constexpr auto kPatience = std::chrono::microseconds(3000);
   uint64_t seen = 0;
   while (true) {
     const auto start = std::chrono::steady_clock::now();
