@@ -76,13 +76,17 @@ class Eagle:
         name: ``eagle`` or ``eagle2``.
         network: the feature drafter.
         grow: starts a tree within a budget: static, or EAGLE-2's.
+        nodes_per_level: drafted tokens per level where nobody says how many.
     """
 
     features = FeatureRequest(last=True)
     trees = True
 
-    def __init__(self, name: str, network: EagleNetwork, grow: GrowthFactory) -> None:
+    def __init__(
+        self, name: str, network: EagleNetwork, grow: GrowthFactory, *, nodes_per_level: float = 1.0
+    ) -> None:
         self.name = name
+        self.nodes_per_level = nodes_per_level
         self._network = network
         self._grow = grow
         self._cached: dict[int, _Cached] = {}
@@ -261,4 +265,8 @@ def load_eagle2(spec: str, context: DrafterContext) -> Eagle:
     """The same network with EAGLE-2's dynamic trees; see :func:`load_eagle`."""
     network = EagleNetwork(*load_learned(spec, "eagle", context))
     width = context.tree_width or DEFAULT_WIDTH
-    return Eagle("eagle2", network, lambda builder, budget: dynamic_growth(builder, budget, width))
+
+    def dynamic(builder: TreeBuilder, budget: Budget) -> Growth:
+        return dynamic_growth(builder, budget, width)
+
+    return Eagle("eagle2", network, dynamic, nodes_per_level=2.0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, cast, overload
+from typing import Any, cast, overload
 
 from slipstream.config import MAX_NODES, Depth, EngineConfig, SamplingParams, SpeculationConfig
 from slipstream.drafters.base import Drafter
@@ -32,9 +32,6 @@ from slipstream.models.tokenizer import Tokenizer
 from slipstream.types import SequenceState
 from slipstream.verification.registry import get_rule
 
-TREE_NODES: Final = 12
-"""Drafted tokens per cycle of drafters of trees, unless told otherwise."""
-
 
 class Engine:
     """Generates text from a target model, speculatively and exactly.
@@ -48,7 +45,7 @@ class Engine:
         k: drafted depth, tokens per cycle; ``auto`` chooses it for every request and cycle by
             expected tokens per second (:mod:`slipstream.engine.adaptive`).
         nodes: most drafted tokens per cycle; more than k allows trees. None leaves it to the
-            drafter: 12 where it drafts trees, else k.
+            drafter: 2k for ``eagle2``, whose trees are its point, else k, a chain.
         tree_width: most children of a node of a tree; None leaves it to the drafter.
         costs: measured costs for ``auto`` to start from, as ``slipstream tune`` writes them.
         verify: the verification rule's name.
@@ -205,9 +202,10 @@ class Engine:
         k, nodes = self.speculation.k, self.speculation.nodes
         may_branch = self.rule.trees and self.model.capabilities.trees
         branches = may_branch and getattr(self.drafter, "trees", False)
+        per_level = getattr(self.drafter, "nodes_per_level", 1.0) if branches else 1.0
         if k == "auto":
             return AdaptiveDepth(
-                nodes_per_level=(nodes or TREE_NODES) / PINNED if branches else 1.0,
+                nodes_per_level=nodes / PINNED if branches and nodes else per_level,
                 most_nodes=MAX_NODES if nodes is None else nodes,
                 keeps_tokens=self.rule.name == "coupled",
                 costs=costs,
@@ -218,7 +216,7 @@ class Engine:
                 f"nodes={nodes} with k={k} asks for trees, but this {what} chains only: "
                 f"valid are nodes up to {k}"
             )
-        return FixedDepth(k, TREE_NODES if nodes is None and branches and k > 0 else nodes)
+        return FixedDepth(k, round(k * per_level) if nodes is None else nodes)
 
     def _request(self, prompt: Prompt, params: SamplingParams, chat: bool) -> Request:
         if not isinstance(params, SamplingParams):
