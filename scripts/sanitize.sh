@@ -24,7 +24,12 @@ compiler=${CXX:-c++}
 preload=$("$compiler" -print-file-name=libasan.so):$("$compiler" -print-file-name=libstdc++.so)
 export ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 UBSAN_OPTIONS=print_stacktrace=1
 export PYTHONPATH=$PWD/$overlay${PYTHONPATH:+:$PYTHONPATH}
-# A fresh process must not meet an editable install before the overlay.
-LD_PRELOAD=$preload "$python" -c "import slipstream.kernels as k; assert '$overlay' in k.native().__file__, k.native().__file__"
-LD_PRELOAD=$preload "$python" -m pytest -q -p no:cacheprovider tests/kernels tests/models/test_native.py \
-  tests/models/test_native_fuzz.py "$@"
+# An editable install redirects imports before PYTHONPATH is asked; the overlay has to come first.
+overlay_first='import sys
+sys.meta_path[:] = [f for f in sys.meta_path if type(f).__name__ != "ScikitBuildRedirectingFinder"]
+import slipstream.kernels
+assert sys.argv[1] in slipstream.kernels.native().__file__, slipstream.kernels.native().__file__
+import pytest
+sys.exit(pytest.main(sys.argv[2:]))'
+LD_PRELOAD=$preload "$python" -c "$overlay_first" "$overlay" -q -p no:cacheprovider tests/kernels \
+  tests/models/test_native.py tests/models/test_native_fuzz.py "$@"
