@@ -15,13 +15,14 @@ A row's numbers don't depend on other rows. V vocabulary.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from slipstream.kernels import available, isa, native
+from slipstream.kernels.chosen import core as _core
+from slipstream.kernels.chosen import isa_in_use as _isa
+from slipstream.kernels.chosen import present as _present
 
 _WORTH_IT = 1024
 """Smaller vocabularies aren't worth the call."""
@@ -106,18 +107,3 @@ def excess(p_V: F32, q_V: F32, scale: float) -> npt.NDArray[np.float64]:
     out_V = np.empty(p_V.shape, np.float64)
     _core().excess(_isa(), p_V, q_V, scale, out_V)
     return out_V
-
-
-@functools.cache
-def _present() -> bool:
-    return available()
-
-
-@functools.cache
-def _core() -> Any:
-    return native()
-
-
-@functools.cache
-def _isa() -> str:
-    return isa()

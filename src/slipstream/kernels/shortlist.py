@@ -7,13 +7,12 @@ v drafter vocabulary, n tokens of a shortlist.
 
 from __future__ import annotations
 
-import functools
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
-from slipstream.kernels import available, isa, native
+from slipstream.kernels.chosen import core as _core
+from slipstream.kernels.chosen import isa_in_use as _isa
+from slipstream.kernels.chosen import present as present
 
 F32 = npt.NDArray[np.float32]
 Places = npt.NDArray[np.int64]
@@ -47,19 +46,3 @@ def race_among(
 ) -> list[tuple[float, int]]:
     """Arrival and index of the first ``count`` among (n,) weights of some token ids."""
     return list(_core().race_among(weights, ids, key, words, count))
-
-
-@functools.cache
-def present() -> bool:
-    """Whether there is a core."""
-    return available()
-
-
-@functools.cache
-def _core() -> Any:
-    return native()
-
-
-@functools.cache
-def _isa() -> str:
-    return isa()

@@ -53,20 +53,7 @@ def process_logits(
         NumericalError: NaN or infinite logits, or every token is masked.
         InvalidInput: ``params`` names a token outside the vocabulary.
     """
-    moved_V = logits_V
-    if params.moves_tokens:
-        moved_V = _move_tokens(logits_V, params, prompt, output)
-    if compiled.fits(moved_V):
-        probs_V, best = compiled.distribution(
-            moved_V, params.temperature, params.top_k, params.top_p, params.min_p
-        )
-        if not math.isfinite(best):
-            _refuse(best)
-        return probs_V
-    if params.greedy:
-        return one_hot_of_best(moved_V)
-    weights_V = weights(top_k(temperature(moved_V, params.temperature), params.top_k))
-    return normalize(min_p(top_p(weights_V, params.top_p), params.min_p))
+    return _distribution(_move_tokens(logits_V, params, prompt, output), params)
 
 
 def draw(
@@ -80,9 +67,7 @@ def draw(
 
     Other args and errors are those of :func:`process_logits`.
     """
-    moved_V = logits_V
-    if params.moves_tokens:
-        moved_V = _move_tokens(logits_V, params, prompt, output)
+    moved_V = _move_tokens(logits_V, params, prompt, output)
     if compiled.fits(moved_V):
         probs_V, best, token = compiled.draw(
             moved_V,
@@ -96,7 +81,7 @@ def draw(
         if not math.isfinite(best):
             _refuse(best)
         return probs_V, token
-    probs_V = process_logits(logits_V, params, prompt, output)
+    probs_V = _distribution(moved_V, params)
     return probs_V, race(probs_V, stream)[0]
 
 
@@ -107,15 +92,30 @@ def best_token(
 
     Args and errors are those of :func:`process_logits`.
     """
-    if params.moves_tokens:
-        logits_V = _move_tokens(logits_V, params, prompt, output)
-    return _highest(logits_V)
+    return _highest(_move_tokens(logits_V, params, prompt, output))
+
+
+def _distribution(moved_V: Array, params: SamplingParams) -> Array:
+    """What temperature and filters make of logits that are moved already."""
+    if compiled.fits(moved_V):
+        probs_V, best = compiled.distribution(
+            moved_V, params.temperature, params.top_k, params.top_p, params.min_p
+        )
+        if not math.isfinite(best):
+            _refuse(best)
+        return probs_V
+    if params.greedy:
+        return one_hot_of_best(moved_V)
+    weights_V = weights(top_k(temperature(moved_V, params.temperature), params.top_k))
+    return normalize(min_p(top_p(weights_V, params.top_p), params.min_p))
 
 
 def _move_tokens(
     logits_V: Array, params: SamplingParams, prompt: Sequence[int], output: Sequence[int]
 ) -> Array:
     """Everything that treats some tokens differently; the same array if nothing does."""
+    if not params.moves_tokens:
+        return logits_V
     moved_V = logit_bias(logits_V, params.logit_bias)
     moved_V = repetition_penalty(moved_V, params.repetition_penalty, prompt, output)
     moved_V = presence_and_frequency_penalty(
