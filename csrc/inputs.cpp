@@ -15,10 +15,10 @@ void Inputs::shape(int64_t cols, int64_t rows, Mode mode, const Kernels& kernels
     buffer.resize(count);
     pointer = buffer.data();
   };
-  give(sums_, view.sums, rows * group_stride);
   if (floats && mode == Mode::bf16 && kernels.bf16_dot) give(pairs_, view.pairs, rows * stride / 2);
   else if (floats && mode != Mode::int8) give(values_, view.values, rows * stride);
   if (mode == Mode::f32 || !codes) return;
+  give(sums_, view.sums, rows * group_stride);
   give(scales_, view.scales, rows * group_stride);
   give(code_sums_, view.code_sums, rows * group_stride);
   if (mode == Mode::int8) give(codes_, view.codes, rows * stride);

@@ -97,11 +97,14 @@ static inline uint16_t float_to_half(float value) {
   return uint16_t(sign | ((magnitude - 0x38000000 + 0xfff + ((magnitude >> 13) & 1)) >> 13));
 }
 
-// One octet of numbers, each in the upper half of its lane, as four pairs in the order above.
+// 32 numbers, each in the upper half of its lane, as 16 pairs in the order above.
 static inline void pair_up(const int32_t* upper, uint32_t* pairs) {
   constexpr int first[4] = {0, 4, 1, 5}, second[4] = {2, 6, 3, 7};
-  for (int j = 0; j < 4; ++j) {
-    pairs[j] = uint32_t(upper[first[j]]) >> 16 | (uint32_t(upper[second[j]]) & 0xffff0000u);
+  for (int octet = 0; octet < 4; ++octet) {
+    for (int j = 0; j < 4; ++j) {
+      const int32_t* at = upper + 8 * octet;
+      pairs[4 * octet + j] = uint32_t(at[first[j]]) >> 16 | (uint32_t(at[second[j]]) & 0xffff0000u);
+    }
   }
 }
 

@@ -115,7 +115,7 @@ static inline void store_pairs(const I16* upper, uint32_t* pairs) {
   int32_t lanes[32];
   store_ints(lanes, upper[0]);
   store_ints(lanes + 16, upper[1]);
-  for (int o = 0; o < 4; ++o) pair_up(lanes + 8 * o, pairs + 4 * o);
+  pair_up(lanes, pairs);
 }
 
 static inline F16 load_halves(const uint16_t* p) {
