@@ -136,6 +136,26 @@ def test_a_run_can_start_from_an_earlier_drafter(
         start_from(other, first.output, easy_target)
 
 
+def test_an_eagle_drafter_grows_by_a_block_that_changes_nothing_yet(
+    make_trainer: MakeTrainer, easy_target: FrozenTarget, tmp_path: Path
+) -> None:
+    first = make_trainer("eagle", 1000)
+    first.run()
+    grown = make_network("eagle", easy_target, first.corpus, blocks=2)
+    start_from(grown, first.output, easy_target)
+    same = make_network("eagle", easy_target, first.corpus)
+    start_from(same, first.output, easy_target)
+    (batch, *_) = first.corpus.batches(0)
+    for one, other in zip(
+        same(batch, easy_target.embedding, 2), grown(batch, easy_target.embedding, 2), strict=True
+    ):
+        assert torch.equal(one, other)
+    saved, config = tmp_path / "grown", describe(grown, easy_target, "Apache-2.0")
+    training_state.save_network(saved, grown, config, None)
+    with pytest.raises(InvalidInput, match="tensors are not those"):
+        start_from(same, saved, easy_target)
+
+
 def test_the_first_share_of_a_run_may_train_one_depth_alone(
     make_trainer: MakeTrainer,
 ) -> None:

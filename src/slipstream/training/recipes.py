@@ -67,22 +67,34 @@ def make_network(
 def start_from(network: Network, drafter: Path, target: FrozenTarget) -> None:
     """Give a network the weights of a drafter that was trained before.
 
+    A drafter of fewer blocks fills the first ones of a network whose further blocks start silent.
+
     Raises:
         CorruptModel, UnsupportedModel, VocabularyMismatch: damaged, or another target's.
-        InvalidInput: of another architecture or size.
+        InvalidInput: of another architecture or size, or of more blocks.
     """
     found = load_drafter(drafter, target.identity)
-    shapes = {name: tuple(value.shape) for name, value in network.state_dict().items()}
-    if found.config.architecture != network.architecture or shapes != {
-        name: found.stored(name).shape for name in found.names()
+    own = {name: tuple(value.shape) for name, value in network.state_dict().items()}
+    theirs = {name: found.stored(name).shape for name in found.names()}
+    added = _further_blocks(network, found.config) if found.config.layers else ()
+    if found.config.architecture != network.architecture or theirs != {
+        name: shape for name, shape in own.items() if not name.startswith(added)
     }:
         raise InvalidInput(
             f"{drafter} is a drafter of architecture {found.config.architecture!r} whose tensors "
             f"are not those of the {network.architecture!r} that is to be trained"
         )
-    network.load_state_dict(
-        {name: torch.from_numpy(found.tensor(name).copy()) for name in found.names()}
-    )
+    weights = {name: torch.from_numpy(found.tensor(name).copy()) for name in theirs}
+    network.load_state_dict({**network.state_dict(), **weights})
+
+
+def _further_blocks(network: Network, config: DrafterConfig) -> tuple[str, ...]:
+    """Prefixes of the tensors of an EAGLE network's blocks beyond those that the drafter has."""
+    if not isinstance(network, EagleNetwork):
+        return ()
+    assert network.shape is not None and config.layers is not None
+    further = range(config.layers.num_layers, network.shape.num_layers)
+    return tuple(f"model.layers.{index}." for index in further)
 
 
 def default_objective(architecture: Architecture, *, heads: int = 4) -> Objective:
