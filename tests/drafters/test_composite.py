@@ -142,16 +142,17 @@ def test_the_budget_is_shared_and_never_exceeded() -> None:
     assert cheap.budgets[-1].nodes == 1 and learned.budgets[-1].nodes == 7
 
 
-def test_a_chain_budget_goes_to_the_better_record() -> None:
-    cheap, learned = Scripted("a", 10, 11), Scripted("b", 40, 41)
-    drafter = Composite([cheap, learned])
-    state = sequence()
+def test_a_chain_budget_goes_to_the_first_that_has_something_to_say() -> None:
+    learned = Scripted("b", 40, 41)
+    drafter = Composite([PromptLookup(min_ngram=2), learned])
+    state = sequence([1, 2, 3])
     drafter.begin(state, None)
-    first = cycle(drafter, state, [90], depth=2, nodes=2)
-    assert first.tree.tokens == (10, 11)  # equal records: the cheaper source
-    for _ in range(4):
-        cycle(drafter, state, [40], depth=2, nodes=2)  # what the other would have guessed
-    assert cycle(drafter, state, [90], depth=2, nodes=2).tree.tokens == (40, 41)
+    assert cycle(drafter, state, [1], depth=2, nodes=2).tree.tokens == (40, 41)
+    assert cycle(drafter, state, [2], depth=2, nodes=2).tree.tokens == (40, 41)
+    assert cycle(drafter, state, [3, 1, 2], depth=2, nodes=2).tree.tokens == (3, 1)
+    assert [budget.depth for budget in learned.budgets] == [2, 2, 0]  # not asked: costs nothing
+    assert len(learned.seen) == 3  # and stays level
+    assert learned.seen[2].emitted == 3 and learned.seen[2].path == ()
 
 
 def test_sources_hear_of_their_own_nodes() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from slipstream.config import SamplingParams
 from slipstream.drafters.base import Budget
+from slipstream.drafters.chain import StoppingChain, chain_growth
 from slipstream.drafters.dynamic_tree import LevelwiseGrowth, RerankedGrowth, dynamic_growth
 from slipstream.drafters.merge import merge
 from slipstream.drafters.ranking import slot_confidences, top
@@ -90,6 +91,7 @@ def error(rule_name: str, pair: Pair, experiment: Callable[[object], Draft]) -> 
 
 SHAPES: dict[str, Start] = {
     "chain": lambda b: StaticGrowth(b, Shape.chain(2)),
+    "stopping": lambda b: StoppingChain(b, 2, 0.4),
     "static": lambda b: StaticGrowth(b, Shape.from_paths([[0], [1], [0, 0], [1, 0]])),
     "dynamic": lambda b: dynamic_growth(b, Budget(depth=2, nodes=4), 2),
     "wide": lambda b: dynamic_growth(b, Budget(depth=1, nodes=3), 3),
@@ -124,6 +126,36 @@ def test_grown_trees_emit_the_targets_law(
     rule: str, draw: DrawMethod, shape: str, pair: Pair
 ) -> None:
     assert error(rule, pair, lambda noise: grow(pair, SHAPES[shape], draw, noise)) < 1e-12
+
+
+@pytest.mark.usefixtures("oracle")
+@pytest.mark.parametrize("rule", ["rejection", "block"])
+@pytest.mark.parametrize("pair", pairs(3), ids=str)
+def test_chains_that_stop_early_emit_the_targets_law(rule: str, pair: Pair) -> None:
+    def start(builder: TreeBuilder) -> Growth:
+        return StoppingChain(builder, 2, 0.4)
+
+    assert error(rule, pair, lambda noise: grow(pair, start, "sampled", noise)) < 1e-12
+
+
+@pytest.mark.parametrize("draw", ["greedy", "gumbel"])
+def test_a_chain_stops_where_it_has_become_unlikely(draw: DrawMethod) -> None:
+    sure, unsure = np.array([30.0, 0.0, 0.0]), np.array([0.1, 0.0, 0.0])
+
+    def length(rows: list[Any], floor: float) -> int:
+        growth = chain_growth(TreeBuilder(state(), draw, TrimmedVocabulary(3)), len(rows), floor)
+        left = iter(rows)
+        while growth.frontier:
+            growth.grow([next(left)])
+        draft = growth.draft()
+        assert draft.tree.parents == tuple(range(ROOT, len(draft) - 1))
+        return len(draft)
+
+    rows = [sure, sure, unsure, unsure, unsure]
+    assert length(rows, 0.0) == 5
+    # A token that wins narrowly is drafted and gets no successor.
+    assert length(rows, 0.99) == 3
+    assert length([unsure, sure], 0.99) == 1
 
 
 @pytest.mark.usefixtures("oracle")

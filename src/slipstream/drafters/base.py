@@ -25,11 +25,14 @@ class Budget:
 
     Args:
         depth: longest path, 0 for no draft (the drafter still has to stay level).
-        nodes: most nodes in the tree.
+        nodes: most nodes in the tree; no more than ``depth`` make it a chain.
+        floor: a chain may stop where its chance of being accepted, as far as the drafter can tell,
+            is below this; 0 asks for the whole depth.
     """
 
     depth: int
     nodes: int
+    floor: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,13 @@
 Copying from the prompt costs nothing and is right for long stretches or not at all; a learned
 drafter is right a little everywhere. So the first sources are asked for as many tokens as their
 record in this text makes worth a row of the target's pass, the last one gets the rest of the
-budget, and the drafts are merged (:mod:`slipstream.drafters.merge`). With a chain's budget there is
-room for one source only: the one with the better record of those that have something to say.
+budget, and the drafts are merged (:mod:`slipstream.drafters.merge`). The record is of past
+verdicts, never of the tokens at hand.
 
-The record is of past verdicts, never of the tokens at hand. Knows no rule.
+With a chain's budget there is room for one source only: the first one that has something to say,
+and those after it are not asked, so that they cost nothing. How long a chain is worth its price
+differs from source to source, so the budget is a bound and each stops where it is no longer sure
+(:mod:`slipstream.drafters.chain`). Knows no rule.
 """
 
 from __future__ import annotations
@@ -14,15 +17,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from slipstream.drafters.base import Budget, Drafter, Observation
+from slipstream.drafters.chain import FLOOR
 from slipstream.drafters.merge import merge
 from slipstream.errors import InvalidInput
 from slipstream.models.base import FeatureRequest, ForwardOutput
-from slipstream.types import ROOT, Draft, DrawMethod, SequenceState
+from slipstream.types import NO_DRAFT, ROOT, Draft, DrawMethod, SequenceState
 
 if TYPE_CHECKING:
     from slipstream.drafters.registry import DrafterContext
@@ -101,23 +105,24 @@ class Composite:
         requests = [self._requests[sequence.uid] for sequence in sequences]
         for request in requests:
             request.drafts = []
+        chains = [budget.nodes <= budget.depth for budget in budgets]
         left = list(budgets)
         for index, source in enumerate(self._sources):
             shares = [
-                self._share(index, request, budget)
-                for request, budget in zip(requests, left, strict=True)
+                _next_in_line(request, budget) if chain else self._share(index, request, budget)
+                for request, budget, chain in zip(requests, left, chains, strict=True)
             ]
             drafts = source.propose(sequences, shares, draw)
             for row, (request, draft) in enumerate(zip(requests, drafts, strict=True)):
                 request.drafts.append(draft)
-                if not _is_chain(budgets[row]):
+                if not chains[row]:
                     nodes = left[row].nodes - len(draft)
                     left[row] = Budget(depth=left[row].depth, nodes=nodes)
         return [
-            self._pick(request)
-            if _is_chain(budget)
+            next((draft for draft in request.drafts if len(draft)), NO_DRAFT)
+            if chain
             else reduce(lambda merged, draft: merge(draft, merged), request.drafts[::-1])
-            for request, budget in zip(requests, budgets, strict=True)
+            for request, chain in zip(requests, chains, strict=True)
         ]
 
     def observe(self, observations: Sequence[Observation]) -> None:
@@ -145,25 +150,17 @@ class Composite:
     def _share(self, index: int, request: _Request, budget: Budget) -> Budget:
         """What one source may draft: its record's worth, and at least a node for each later one."""
         later = len(self._sources) - index - 1
-        if not later or _is_chain(budget):
+        if not later:
             return budget
         nodes = max(0, min(request.records[index].reach, budget.nodes - later))
         return Budget(depth=min(budget.depth, nodes), nodes=nodes)
 
-    def _pick(self, request: _Request) -> Draft:
-        """The draft of the best source that has one; of equals, the cheaper source's."""
-        offers = [
-            (-record.rate, index)
-            for index, (record, draft) in enumerate(
-                zip(request.records, request.drafts, strict=True)
-            )
-            if len(draft)
-        ]
-        return request.drafts[min(offers)[1]] if offers else Draft()
 
-
-def _is_chain(budget: Budget) -> bool:
-    return budget.nodes <= budget.depth
+def _next_in_line(request: _Request, budget: Budget) -> Budget:
+    """All of a chain's budget, unless a source before this one has used it."""
+    if any(map(len, request.drafts)):
+        return Budget(depth=0, nodes=0)
+    return budget if budget.floor else replace(budget, floor=FLOOR)
 
 
 def _follow(draft: Draft, tokens: Sequence[int]) -> tuple[int, ...]:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from slipstream.drafters.base import Budget, Observation, Stateless
-from slipstream.drafters.static_tree import Shape, StaticGrowth
-from slipstream.drafters.tree_builder import TreeBuilder
+from slipstream.drafters.chain import chain_growth
+from slipstream.drafters.tree_builder import Growth, TreeBuilder
 from slipstream.drafters.trimmed_vocabulary import TrimmedVocabulary
 from slipstream.drafters.vocabulary import SharedVocabulary, align_vocabulary
 from slipstream.errors import Unsupported
@@ -47,7 +47,7 @@ class _Chain:
     """A draft while it grows."""
 
     cached: _Cached
-    growth: StaticGrowth
+    growth: Growth
     unfed: list[int]
 
     def rows(self) -> Rows:
@@ -64,7 +64,7 @@ class _Chain:
         """Take the (1, V) logits of these rows, which draws the next token, if there is one."""
         self.cached.pending += self.unfed
         self.growth.grow(logits)
-        self.unfed = self.growth.builder.tokens[-1:]
+        self.unfed = [self.growth.builder.tokens[node] for node in self.growth.frontier]
 
 
 class DraftModel(Stateless):
@@ -139,7 +139,7 @@ class DraftModel(Stateless):
             self._model.prefill(cached.handle, missing[:-1])
             missing = missing[-1:]
         builder = TreeBuilder(sequence, draw, self._vocabulary)
-        return _Chain(cached, StaticGrowth(builder, Shape.chain(depth)), missing)
+        return _Chain(cached, chain_growth(builder, depth, budget.floor), missing)
 
     def _settle(self, sequence: SequenceState) -> _Cached:
         """Commit the pending tokens that agree with the text, whoever wrote it, drop the others.

@@ -18,8 +18,8 @@ import math
 from collections.abc import Sequence
 
 from slipstream.drafters.base import Budget
+from slipstream.drafters.chain import chain_growth
 from slipstream.drafters.ranking import slot_confidences
-from slipstream.drafters.static_tree import Shape, StaticGrowth
 from slipstream.drafters.tree_builder import Growth, TreeBuilder
 from slipstream.types import ROOT, Array, Draft
 
@@ -27,7 +27,7 @@ from slipstream.types import ROOT, Array, Draft
 def dynamic_growth(builder: TreeBuilder, budget: Budget, width: int) -> Growth:
     """The dynamic tree that is exact for the builder's draws; a chain if the budget is one."""
     if budget.nodes <= budget.depth:
-        return StaticGrowth(builder, Shape.chain(budget.nodes))
+        return chain_growth(builder, budget.nodes, budget.floor)
     if builder.draw in ("greedy", "gumbel"):
         return RerankedGrowth(builder, budget, width)
     return LevelwiseGrowth(builder, budget, width)

@@ -16,13 +16,14 @@ Knows no rule. H hidden, v drafter vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from array_api_compat import array_namespace
 
 from slipstream.drafters.base import Budget, Observation
+from slipstream.drafters.chain import chain_growth
 from slipstream.drafters.dynamic_tree import dynamic_growth
 from slipstream.drafters.learned import load_learned
 from slipstream.drafters.network import EagleNetwork
@@ -110,7 +111,7 @@ class Eagle:
             if depth > 0 and budget.nodes > 0 and cached.tokens:
                 nodes = min(budget.nodes, depth) if budget.nodes <= budget.depth else budget.nodes
                 builder = TreeBuilder(sequence, draw, self._network.vocabulary)
-                growth = self._grow(builder, Budget(depth=depth, nodes=nodes))
+                growth = self._grow(builder, replace(budget, depth=depth, nodes=nodes))
                 growing[index] = _Growing(cached, growth)
         if not growing:
             return [Draft() for _ in sequences]
@@ -255,6 +256,8 @@ def load_eagle(spec: str, context: DrafterContext) -> Eagle:
     accuracy, width = learned.checkpoint.config.rank_accuracy, context.tree_width
 
     def static(builder: TreeBuilder, budget: Budget) -> Growth:
+        if budget.nodes <= budget.depth:
+            return chain_growth(builder, budget.nodes, budget.floor)
         shape = best_shape(accuracy, budget.nodes, budget.depth, max_width=width)
         return StaticGrowth(builder, shape)
 

@@ -11,10 +11,14 @@ budget, and O(1) amortised work per token of text, however long the text grows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from slipstream.drafters.base import Budget, Stateless
 from slipstream.errors import InvalidInput
 from slipstream.types import NO_DRAFT, Draft, DrawMethod, PointMass, SequenceState
+
+if TYPE_CHECKING:
+    from slipstream.drafters.registry import DrafterContext
 
 _CERTAIN = PointMass()
 
@@ -114,3 +118,16 @@ class PromptLookup(Stateless):
     def end(self, sequence: SequenceState) -> None:
         """Forget the request's index."""
         self._indices.pop(sequence.uid, None)
+
+
+def load_prompt_lookup(spec: str, context: DrafterContext) -> PromptLookup:
+    """Build from the length of the shortest match that is used, or with all of them.
+
+    Raises:
+        InvalidInput: no number, or not from 1 to the longest match.
+    """
+    if not spec:
+        return PromptLookup()
+    if not spec.isascii() or not spec.isdigit():
+        raise InvalidInput(f"prompt-lookup takes the length of its shortest match, got {spec!r}")
+    return PromptLookup(min_ngram=int(spec))

@@ -20,7 +20,7 @@ from slipstream.drafters.draft_model import load_draft_model
 from slipstream.drafters.eagle import load_eagle, load_eagle2
 from slipstream.drafters.medusa import load_medusa
 from slipstream.drafters.no_drafter import NoDrafter
-from slipstream.drafters.prompt_lookup import PromptLookup
+from slipstream.drafters.prompt_lookup import load_prompt_lookup
 from slipstream.errors import InvalidInput, UnknownName
 from slipstream.models.base import TargetModel
 
@@ -65,7 +65,9 @@ class Registration:
 DRAFTERS: Final[Mapping[str, Registration]] = MappingProxyType(
     {
         "none": Registration(build=lambda _, __: NoDrafter(), usage="none"),
-        "prompt-lookup": Registration(build=lambda _, __: PromptLookup(), usage="prompt-lookup"),
+        "prompt-lookup": Registration(
+            build=load_prompt_lookup, argument="optional", usage="prompt-lookup[:SHORTEST_MATCH]"
+        ),
         "draft": Registration(
             build=load_draft_model, argument="required", usage="draft:PATH_OR_NAME"
         ),

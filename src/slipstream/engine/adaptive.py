@@ -26,6 +26,7 @@ from typing import Final
 
 from slipstream.config import MAX_NODES
 from slipstream.drafters.base import Budget
+from slipstream.drafters.chain import FLOOR
 from slipstream.engine.acceptance_record import AcceptanceRecord
 from slipstream.engine.cost_table import CostTable
 from slipstream.engine.request import Request
@@ -107,7 +108,7 @@ class AdaptiveDepth:
             min(max(depth, round(depth * nodes_per_level)), most_nodes)
             for depth in range(self._deepest + 1)
         ]
-        self._budgets = [Budget(depth=d, nodes=n) for d, n in enumerate(self._nodes)]
+        self._budgets = [Budget(depth=d, nodes=n, floor=FLOOR) for d, n in enumerate(self._nodes)]
         self._keeps_tokens = keeps_tokens
         self._pool = AcceptanceRecord(self._deepest, memory=_POOL_MEMORY)
         if costs is None:  # until measured: a row adds 6 % to a pass, a level of drafting a step
