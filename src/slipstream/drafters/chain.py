@@ -30,9 +30,9 @@ _RUNNERS: Final = 16
 _AGREEMENT: Final = 2.0
 """The target's race has the same noise and other odds: a token with a share c of all arrivals in
 the drafter's is first in the target's with a chance of about c ** 2. On 1,500 drafts of the shipped
-EAGLE at temperature 1, shares of .2 to .3, .5 to .6 and .9 to 1 were accepted in .13, .41 and .80 of
-cases, and those of a second token, of both together, in .09, .26 and .8. Without a race q itself is
-the chance: .23, .58 and .97 at temperature 0."""
+EAGLE at temperature 1, shares of .2 to .3, .5 to .6 and .9 to 1 were accepted in .13, .41 and .80
+of cases, and those of a second token, of both together, in .09, .26 and .8. Without a race q itself
+is the chance: .23, .58 and .97 at temperature 0."""
 
 
 def chain_growth(builder: TreeBuilder, depth: int, floor: float) -> Growth:
