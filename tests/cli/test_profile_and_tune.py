@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from slipstream import Engine
 from slipstream.cli.main import main
 from slipstream.cli.profile import available
+from slipstream.models.checkpoint import Checkpoint
+from slipstream.models.reference import ReferenceModel
 
 FAST = ["--max-tokens", "8", "--drafters", "prompt-lookup", "--backend", "reference"]
 
@@ -86,9 +89,18 @@ def test_an_empty_prompt_file_is_one_line(
     assert "holds no prompt" in capsys.readouterr().err
 
 
-def test_all_drafters_are_those_that_need_no_argument() -> None:
-    assert {"prompt-lookup", "medusa", "eagle2"} <= set(available())
-    assert not {"none", "draft", "composite"} & set(available())
+def test_all_drafters_are_those_that_need_no_argument_and_the_default(
+    tiny_reference: ReferenceModel,
+    tiny_checkpoint: Checkpoint,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = Engine(tiny_reference, tokenizer=tiny_checkpoint.tokenizer, drafter="none", k=0)
+    names = available(engine)
+    assert {"prompt-lookup", "medusa", "eagle2"} <= set(names)
+    assert not {"none", "draft", "composite"} & set(names) and len(names) == len(set(names))
+    default = "composite:prompt-lookup:2+eagle"
+    monkeypatch.setattr("slipstream.drafters.default.default_spec", lambda _: default)
+    assert available(engine) == [*names, default]
 
 
 def test_what_generate_traces_profile_reads(

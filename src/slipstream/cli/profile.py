@@ -214,7 +214,7 @@ def measured(
         every = drafters == ALL
         found = profiling.profile(
             engine,
-            available() if every else drafters.split(","),
+            available(engine) if every else drafters.split(","),
             asked,
             model=model,
             temperatures=temperatures,
@@ -230,11 +230,14 @@ def measured(
     return found, engine
 
 
-def available() -> list[str]:
-    """Drafters that may work without being told more."""
-    from slipstream.drafters.registry import DRAFTERS
+def available(engine: Engine) -> list[str]:
+    """Drafters that may work without being told more, and what ``auto`` stands for."""
+    from slipstream.drafters.default import default_spec
+    from slipstream.drafters.registry import DRAFTERS, DrafterContext
 
-    return [n for n, entry in DRAFTERS.items() if n != "none" and entry.argument != "required"]
+    context = DrafterContext(target=engine.model, tokenizer=engine.tokenizer, config=engine.config)
+    names = [n for n, entry in DRAFTERS.items() if n != "none" and entry.argument != "required"]
+    return list(dict.fromkeys([*names, default_spec(context)]))
 
 
 def findings(found: Profile) -> list[str]:

@@ -23,7 +23,9 @@ AUTO: Final = "auto"
 
 WITHOUT_TRAINING: Final = "prompt-lookup"
 
-DEFAULTS: Final[Mapping[str, str]] = MappingProxyType({})
+DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
+    {"smollm2-135m": "composite:prompt-lookup:2+eagle"}
+)
 """Model of the shipped drafters, such as ``smollm2-135m``, to the specification that it gets."""
 
 

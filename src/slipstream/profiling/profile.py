@@ -35,6 +35,9 @@ from slipstream.profiling.recording import encode, record
 DEEPEST: Final = 12
 """Depth of the recorded drafts, and the largest k that is predicted."""
 
+_TIMED_PROMPTS: Final = 3
+"""On so many of the prompts is drafting timed."""
+
 Notice = Callable[[str, int, int], None]
 
 
@@ -70,8 +73,10 @@ def profile(
     if not prompts:
         raise InvalidInput("profiling needs at least one prompt")
     isotonic([0.0])  # says what is missing before minutes of measuring, not after
-    lengths = [len(encode(engine, prompt)) for prompt in prompts]
-    context = int(np.mean(lengths)) + max_tokens // 2
+    texts = [encode(engine, prompt) for prompt in prompts]
+    context = int(np.mean([len(text) for text in texts])) + max_tokens // 2
+    fitting = [text for text in texts if len(text) <= engine.model.info.max_context // 2]
+    some = fitting[:: max(1, len(fitting) // _TIMED_PROMPTS)][:_TIMED_PROMPTS]
     notice("cost of a cycle", 0, 1)
     cycles, emission = _cycle_costs(engine, context, fresh)
     further = [_elsewhere(engine, other) for other in (32, 1024) if not 0.5 < other / context < 2]
@@ -94,7 +99,7 @@ def profile(
             result.left_out[spec] = str(error)
             continue
         notice(f"cost of drafting, {spec}", 0, 1)
-        drafting = measure_drafting(drafting_engine, context=context)
+        drafting = measure_drafting(drafting_engine, context=context, prompts=some)
         for temperature in temperatures:
             params = SamplingParams(temperature=temperature, seed=0, max_tokens=max_tokens)
             what = f"acceptance of {spec} at T = {temperature:g}"
