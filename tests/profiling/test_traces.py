@@ -28,7 +28,12 @@ def recorded(engine: Engine, labelled: LabelledPrompt, params: SamplingParams) -
     stream = engine.stream(engine.encode(labelled.prompt), params, trace=trace)
     for _ in stream:
         pass
-    values = {"model": "table", "verify": engine.rule.name, "domain": labelled.domain}
+    values = {
+        "model": "table",
+        "verify": engine.rule.name,
+        "domain": labelled.domain,
+        "temperature": params.temperature,
+    }
     return {**values, **stream.result.as_dict(), "trace": trace.as_dict()["cycles"]}
 
 
@@ -59,6 +64,8 @@ def test_a_trace_tells_what_the_rule_saw(
     (traced,) = read_traces(file)
     expected = summarise(record(engine, PROMPTS, params))
     assert (traced.model, traced.drafter) == ("table", "oracle")
+    assert traced.temperature == temperature
+    assert traced.setting == f"oracle, coupled, T = {temperature:g}"
     assert (traced.overall.tokens, traced.overall.cycles) == (expected.tokens, expected.cycles)
     for name in ("hit_rate", "alpha", "tokens_per_cycle", "failure_clustering", "entropy"):
         np.testing.assert_allclose(getattr(traced.overall, name), getattr(expected, name), 1e-6)
@@ -119,8 +126,24 @@ def test_what_a_trace_lacks_is_said(engine: Engine, tmp_path: Path) -> None:
 def test_runs_of_different_settings_are_not_mixed(engine: Engine, tmp_path: Path) -> None:
     entry = recorded(engine, PROMPTS[0], SamplingParams(max_tokens=12))
     other = {**entry, "verify": "block"}
-    found = read_traces(write(tmp_path / "t.jsonl", entry, other, entry))
-    assert [(f.verify, f.overall.prompts) for f in found] == [("coupled", 2), ("block", 1)]
+    warm = {**entry, "temperature": 0.7}
+    found = read_traces(write(tmp_path / "t.jsonl", entry, other, warm, entry))
+    assert [(f.verify, f.overall.prompts) for f in found] == [
+        ("coupled", 2),
+        ("block", 1),
+        ("coupled", 1),
+    ]
+    assert [f.temperature for f in found] == [0.0, 0.0, 0.7]
+
+
+def test_alphas_of_the_rule_itself_are_preferred(tmp_path: Path) -> None:
+    nodes = [node(-1, "sampled", 0.5, 0.2)]
+    told, untold = {"nodes": nodes, "path": [], "alphas": [0.4]}, {"nodes": nodes, "path": []}
+    (traced,) = read_traces(write(tmp_path / "t.json", run(told)))
+    assert traced.overall.alpha.value == pytest.approx(0.4) and not traced.sampled
+    assert traced.temperature is None and traced.setting == "eagle2, recursive"
+    (traced,) = read_traces(write(tmp_path / "u.json", run(told, untold)))
+    assert traced.overall.alpha.value == pytest.approx(0.7) and traced.sampled
 
 
 @pytest.mark.parametrize(
@@ -134,6 +157,11 @@ def test_runs_of_different_settings_are_not_mixed(engine: Engine, tmp_path: Path
         (
             '{"trace": [{"start": 1}], "model": "m", "verify": "v", "stats": {"drafter": "d"}}',
             "damaged trace (KeyError: 'nodes')",
+        ),
+        (
+            '{"trace": [{}], "model": "m", "verify": "v", "stats": {"drafter": "d"}, '
+            '"temperature": "warm"}',
+            "has temperature 'warm', not a number",
         ),
         ('{"trace": []}\n\n{"trace": []}', "holds no trace"),
         ("[3]", "entry 1 has no trace"),

@@ -170,7 +170,7 @@ def generate(
     plain = _decode_plainly(engine, conversation, params, result) if compare else None
     report = Report(model=model, k=speculation.k, result=result, plain=plain)
     if as_json:
-        values = report.as_dict()
+        values = report.as_dict() | {"temperature": params.temperature}
         if cycles is not None:
             values["trace"] = cycles.as_dict()["cycles"]
         click.echo(json.dumps(values, ensure_ascii=False))

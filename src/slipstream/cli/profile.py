@@ -135,7 +135,7 @@ def traced(path: Path, output: Path | None) -> None:
 
     found = read_traces(path)
     for run in found:
-        click.echo(f"{run.model}, {run.drafter}, {run.verify}: {in_short(run.overall)}")
+        click.echo(f"{run.model}, {run.setting}: {in_short(run.overall)}")
         for line in _aligned(positions(run)):
             click.echo("  " + line)
         if len(run.domains) > 1:

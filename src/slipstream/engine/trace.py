@@ -74,6 +74,7 @@ class TracedCycle:
         p: its probability under the target, if the walk's last row has it.
         origin: ``residual`` or ``bonus``.
         kept: tokens emitted; fewer than ``len(path) + 1`` only where the request ended.
+        alphas: the verdict's sums of min(p, q), one for each node reached that had children.
     """
 
     start: int
@@ -85,6 +86,7 @@ class TracedCycle:
     p: float
     origin: Origin
     kept: int
+    alphas: tuple[float, ...]
 
     def children(self, node: int) -> list[int]:
         """Children of a node, or of the root (-1), in the order in which they were drawn."""
@@ -161,6 +163,7 @@ class Trace:
                 p=float(rows[last + 1][verdict.token]),
                 origin=verdict.origin,
                 kept=kept,
+                alphas=tuple(float(alpha) for alpha in verdict.alphas),
             )
         )
 

@@ -78,7 +78,7 @@ def traces_html(found: Sequence[TracedAcceptance]) -> str:
     """Acceptance in recorded traces, as a page of the same kind."""
     body = []
     for traced in found:
-        name = f"{traced.drafter}, {traced.verify}"
+        name = traced.setting
         body += [
             f"<h2>{escape(traced.model)}, {escape(name)}</h2>",
             f"<p>{escape(in_short(traced.overall))}</p>",

@@ -1,10 +1,11 @@
 """Acceptance from recorded traces (``slipstream generate --trace --json``), without any model.
 
-A trace has, of every drafted token whose parent was reached, the target's p and the drafter's q,
-and what became of it. Tokens that were chosen without chance have alpha = their summed p. For a
-sampled token x, min(1, p(x)/q(x)) has the expectation sum over v of min(p, q) (2211.17192): an
-unbiased estimate of alpha, noisier than the sum itself, which only the rule saw. Knows no cost: a
-trace has the times of its cycles in the mean, not by rows.
+A trace has every cycle's draft, what became of it, and the alphas that the rule saw. Where those
+are missing (a trace of an older version, or by hand), the target's p and the drafter's q of every
+drafted token whose parent was reached stand in: tokens that were chosen without chance have
+alpha = their summed p, and for a sampled token x, min(1, p(x)/q(x)) has the expectation sum over v
+of min(p, q) (2211.17192), an unbiased estimate that is noisier than the sum itself. Knows no cost:
+a trace has the times of its cycles in the mean, not by rows.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from slipstream.errors import InvalidInput
 from slipstream.profiling.acceptance import Acceptance, by_domain, summarise
@@ -23,24 +24,35 @@ from slipstream.profiling.recording import CycleRecord, PromptRecord, entropy
 HOW: Final = "slipstream generate --trace --json PROMPT"
 ROOT: Final = -1
 
+_Setting: TypeAlias = tuple[str, str, str, float | None]
+"""Model, drafter, rule and temperature."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TracedAcceptance:
-    """What traces of one model, drafter and rule say.
+    """What traces of one model, drafter, rule and temperature say.
 
     Args:
         model, drafter, verify: as recorded.
+        temperature: the same; None where a trace doesn't say.
         overall: acceptance in all of them.
         domains: by label, if the traces carry one.
-        sampled: whether drafted tokens were sampled, so that alpha is an estimate.
+        sampled: whether alphas of sampled tokens are missing, so that alpha is an estimate.
     """
 
     model: str
     drafter: str
     verify: str
+    temperature: float | None
     overall: Acceptance
     domains: dict[str, Acceptance]
     sampled: bool
+
+    @property
+    def setting(self) -> str:
+        """Drafter, rule and temperature, for people."""
+        known = [] if self.temperature is None else [f"T = {self.temperature:g}"]
+        return ", ".join([self.drafter, self.verify, *known])
 
     @property
     def notes(self) -> list[str]:
@@ -65,6 +77,7 @@ class TracedAcceptance:
             "model": self.model,
             "drafter": self.drafter,
             "verify": self.verify,
+            "temperature": self.temperature,
             "acceptance": self.overall.as_dict(),
             "acceptance_by_domain": {d: a.as_dict() for d, a in self.domains.items()},
             "alpha_is_estimated": self.sampled,
@@ -73,23 +86,23 @@ class TracedAcceptance:
 
 
 def read_traces(path: Path) -> list[TracedAcceptance]:
-    """Acceptance by model, drafter and rule, in the order in which the file has them.
+    """Acceptance by model, drafter, rule and temperature, in the order in which the file has them.
 
     Raises:
         InvalidInput: no trace in it, or one that lacks something; says which, and how to record.
         OSError: it can't be opened.
     """
-    groups: dict[tuple[str, str, str], list[PromptRecord]] = {}
-    sampled: set[tuple[str, str, str]] = set()
+    groups: dict[_Setting, list[PromptRecord]] = {}
+    sampled: set[_Setting] = set()
     for place, entry in json_entries(read_text(path), str(path)):
         cycles = _cycles(place, entry)
         if not cycles:
             continue  # the request failed before its first token
         model, verify = (_text(place, entry, name) for name in ("model", "verify"))
-        setting = (model, _drafter(place, entry), verify)
+        setting = (model, _drafter(place, entry), verify, _temperature(place, entry))
         try:
             groups.setdefault(setting, []).append(_record(entry, cycles))
-            if any(node["drawn"] != "chosen" for cycle in cycles for node in cycle["nodes"]):
+            if any(map(_is_estimated, cycles)):
                 sampled.add(setting)
         except (KeyError, TypeError, ValueError, IndexError, ZeroDivisionError) as error:
             what = f"{type(error).__name__}: {error}"
@@ -103,6 +116,7 @@ def read_traces(path: Path) -> list[TracedAcceptance]:
             model=setting[0],
             drafter=setting[1],
             verify=setting[2],
+            temperature=setting[3],
             overall=summarise(records),
             domains={domain: summarise(some) for domain, some in by_domain(records).items()},
             sampled=setting in sampled,
@@ -128,6 +142,17 @@ def _drafter(place: str, entry: Mapping[str, Any]) -> str:
     return _text(place, stats if isinstance(stats, Mapping) else {}, "drafter")
 
 
+def _temperature(place: str, entry: Mapping[str, Any]) -> float | None:
+    value = entry.get("temperature")
+    if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
+        return value
+    raise InvalidInput(f"{place} has temperature {value!r}, not a number; record it again: {HOW}")
+
+
+def _is_estimated(cycle: Mapping[str, Any]) -> bool:
+    return "alphas" not in cycle and any(node["drawn"] != "chosen" for node in cycle["nodes"])
+
+
 def _record(entry: Mapping[str, Any], cycles: Sequence[Mapping[str, Any]]) -> PromptRecord:
     kept = [_cycle(cycle) for cycle in cycles]
     logprobs = entry.get("logprobs") or ()
@@ -146,11 +171,15 @@ def _cycle(cycle: Mapping[str, Any]) -> CycleRecord:
     children: dict[int, list[Mapping[str, Any]]] = {}
     for node in nodes:
         children.setdefault(node["parent"], []).append(node)
-    reached = [ROOT, *path][:kept]
+    if "alphas" in cycle:
+        alphas = tuple(float(alpha) for alpha in cycle["alphas"][:kept])
+    else:
+        reached = [ROOT, *path][:kept]
+        alphas = tuple(_alpha(children[parent]) for parent in reached if parent in children)
     return CycleRecord(
         drafted=len(nodes),
         depth=max((int(node["depth"]) for node in nodes), default=0),
-        alphas=tuple(_alpha(children[parent]) for parent in reached if parent in children),
+        alphas=alphas,
         accepted=len(path),
         emitted=kept,
     )
