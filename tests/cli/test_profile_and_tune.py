@@ -126,7 +126,8 @@ def test_what_generate_traces_profile_reads(
     output = tmp_path / "out"
     assert main(["profile", "--trace", str(traces), "--output", str(output)]) == 0
     printed = capsys.readouterr().out
-    assert "prompt-lookup, coupled, T = 0: 2 prompts, 16 tokens" in printed and "note:" not in printed
+    assert "prompt-lookup, coupled, T = 0: 2 prompts, 16 tokens" in printed
+    assert "note:" not in printed
     values = json.loads((output / "profile.json").read_text())
     assert values["traces"][0]["acceptance"]["tokens"] == 16
     assert (output / "report.html").read_text().startswith("<!doctype html>")
