@@ -1,10 +1,10 @@
 // Packed weights times a few rows: each weight is read once a pass and decoded once a row block.
 //
 // Panels are the outer loop and row blocks the inner one, so that a panel comes from memory once and
-// from the cache after that. One row works on several panels at a time, because a single accumulator
-// would wait for its own latency. Neither changes a result: every output has one accumulator (one per
-// group of 32 where weights have scales), fed in the panel's own order of k, whatever M and P are.
-// Shape letters: M rows of a block, P panels at a time, G groups of 32.
+// from the cache after that. One panel at a time, also for a single row whose accumulator waits for its
+// own latency: one stream from memory is worth more than the wait. No result depends on it: every output
+// has one accumulator (one per group of 32 where weights have scales), fed in the panel's own order of k,
+// whatever M is. Shape letters: M rows of a block, G groups of 32.
 #pragma once
 
 #include "kernels.h"
@@ -34,22 +34,17 @@ static inline int32_t quad(const int8_t* codes) {
 
 struct TimesF32 {
   static constexpr int rows = kRowsF32;
-  static constexpr int panels(int m) { return panels_of_floats(m); }
-  template <int M, int P>
-  static inline void run(const uint8_t* w, int64_t panel, const Block& x, float* y, int64_t ldy) {
-    F16 acc[P][M];
-    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m) acc[p][m] = zero();
+  template <int M>
+  static inline void run(const uint8_t* w, const Block& x, float* y, int64_t ldy) {
+    F16 acc[M];
+    SLIP_UNROLL for (int m = 0; m < M; ++m) acc[m] = zero();
     for (int64_t k = 0; k < x.cols; ++k) {
-      SLIP_UNROLL for (int p = 0; p < P; ++p) {
-        const uint8_t* at = w + p * panel + k * kVector;
-        prefetch(at + kAhead);
-        const F16 weight = load(reinterpret_cast<const float*>(at));
-        SLIP_UNROLL for (int m = 0; m < M; ++m)
-          acc[p][m] = fma(weight, set1(x.values[m * x.stride + k]), acc[p][m]);
-      }
+      const uint8_t* at = w + k * kVector;
+      prefetch(at + kAhead);
+      const F16 weight = load(reinterpret_cast<const float*>(at));
+      SLIP_UNROLL for (int m = 0; m < M; ++m) acc[m] = fma(weight, set1(x.values[m * x.stride + k]), acc[m]);
     }
-    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m)
-      store(y + m * ldy + p * kPanel, acc[p][m]);
+    SLIP_UNROLL for (int m = 0; m < M; ++m) store(y + m * ldy, acc[m]);
   }
 };
 
@@ -59,34 +54,30 @@ constexpr int kPairSecond[4] = {2, 6, 3, 7};
 
 struct TimesBf16 {
   static constexpr int rows = kRowsF32;
-  static constexpr int panels(int m) { return panels_of_floats(m); }
-  template <int M, int P>
-  static inline void run(const uint8_t* w, int64_t panel, const Block& x, float* y, int64_t ldy) {
-    F16 acc[P][M];
-    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m) acc[p][m] = zero();
+  template <int M>
+  static inline void run(const uint8_t* w, const Block& x, float* y, int64_t ldy) {
+    F16 acc[M];
+    SLIP_UNROLL for (int m = 0; m < M; ++m) acc[m] = zero();
     for (int64_t octet = 0; octet < x.cols / 8; ++octet) {
       SLIP_UNROLL for (int j = 0; j < 4; ++j) {
-        SLIP_UNROLL for (int p = 0; p < P; ++p) {
-          const uint8_t* at = w + p * panel + (octet * 4 + j) * kVector;
-          prefetch(at + kAhead);
-          const I16 pair = load_ints(at);
+        const uint8_t* at = w + (octet * 4 + j) * kVector;
+        prefetch(at + kAhead);
+        const I16 pair = load_ints(at);
 #if SLIP_BF16
-          SLIP_UNROLL for (int m = 0; m < M; ++m)
-            acc[p][m] = dot_bf16(acc[p][m], pair, x.pairs[m * (x.stride / 2) + octet * 4 + j]);
+        SLIP_UNROLL for (int m = 0; m < M; ++m)
+          acc[m] = dot_bf16(acc[m], pair, x.pairs[m * (x.stride / 2) + octet * 4 + j]);
 #else
-          const float* values = x.values + octet * 8;
-          const F16 first = as_floats(shl<16>(pair));
-          SLIP_UNROLL for (int m = 0; m < M; ++m)
-            acc[p][m] = fma(first, set1(values[m * x.stride + kPairFirst[j]]), acc[p][m]);
-          const F16 second = as_floats(bit_and(pair, set1_int(int32_t(0xffff0000))));
-          SLIP_UNROLL for (int m = 0; m < M; ++m)
-            acc[p][m] = fma(second, set1(values[m * x.stride + kPairSecond[j]]), acc[p][m]);
+        const float* values = x.values + octet * 8;
+        const F16 first = as_floats(shl<16>(pair));
+        SLIP_UNROLL for (int m = 0; m < M; ++m)
+          acc[m] = fma(first, set1(values[m * x.stride + kPairFirst[j]]), acc[m]);
+        const F16 second = as_floats(bit_and(pair, set1_int(int32_t(0xffff0000))));
+        SLIP_UNROLL for (int m = 0; m < M; ++m)
+          acc[m] = fma(second, set1(values[m * x.stride + kPairSecond[j]]), acc[m]);
 #endif
-        }
       }
     }
-    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m)
-      store(y + m * ldy + p * kPanel, acc[p][m]);
+    SLIP_UNROLL for (int m = 0; m < M; ++m) store(y + m * ldy, acc[m]);
   }
 };
 
@@ -96,55 +87,51 @@ struct TimesBf16 {
 template <class Dot>
 struct TimesIntegers {
   static constexpr int rows = Dot::rows;
-  static constexpr int panels(int m) { return panels_of_codes(m); }
   static constexpr bool four_bits = Dot::vectors == 4;
-  template <int M, int P>
-  static inline void run(const uint8_t* w, int64_t panel, const Block& x, float* y, int64_t ldy) {
+  template <int M>
+  static inline void run(const uint8_t* w, const Block& x, float* y, int64_t ldy) {
     const int64_t groups = x.cols / kGroup;
     constexpr int64_t group_bytes = (four_bits ? 5 : 8) * kVector;
     // In memory, because registers are for the integers: touched once a group, and aligned, because a
     // store across cache lines is slow to read again.
-    alignas(64) float out[P][M][kPanel];
-    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m) store(out[p][m], zero());
+    alignas(64) float out[M][kPanel];
+    SLIP_UNROLL for (int m = 0; m < M; ++m) store(out[m], zero());
     SLIP_KEEP_LOOP for (int64_t g = 0; g < groups; ++g) {
-      SLIP_UNROLL for (int p = 0; p < P; ++p) {
-        const uint8_t* at = w + p * panel + g * group_bytes;
-        I16 total[M];
-        SLIP_UNROLL for (int m = 0; m < M; ++m) total[m] = set1_int(0);
-        if constexpr (Dot::unrolled) {
-          SLIP_UNROLL for (int v = 0; v < Dot::vectors; ++v) {
-            prefetch(at + kAhead + v * kVector);
-            Dot::step(total, load_ints(at + v * kVector), x, g * kGroup, v);
-          }
-        } else {
-          SLIP_KEEP_LOOP for (int v = 0; v < Dot::vectors; ++v) {
-            prefetch(at + kAhead + v * kVector);
-            Dot::step(total, load_ints(at + v * kVector), x, g * kGroup, v);
-          }
+      const uint8_t* at = w + g * group_bytes;
+      I16 total[M];
+      SLIP_UNROLL for (int m = 0; m < M; ++m) total[m] = set1_int(0);
+      if constexpr (Dot::unrolled) {
+        SLIP_UNROLL for (int v = 0; v < Dot::vectors; ++v) {
+          prefetch(at + kAhead + v * kVector);
+          Dot::step(total, load_ints(at + v * kVector), x, g * kGroup, v);
         }
-        if constexpr (four_bits) {
-          prefetch(at + kAhead + 4 * kVector);
-          const uint16_t* halves = reinterpret_cast<const uint16_t*>(at + 4 * kVector);
-          const F16 scale = load_halves(halves), minimum = load_halves(halves + 16);
-          SLIP_UNROLL for (int m = 0; m < M; ++m) {
-            const F16 scaled = mul(to_floats(Dot::finish(total[m])), set1(x.scales[m * x.group_stride + g]));
-            const F16 sum = fma(scaled, scale, load(out[p][m]));
-            store(out[p][m], fma(minimum, set1(x.sums[m * x.group_stride + g]), sum));
-          }
-        } else {
-          const uint8_t* scales = w + p * panel + groups * 8 * kVector + g * 32;
-          const F16 scale = load_halves(reinterpret_cast<const uint16_t*>(scales));
-          SLIP_UNROLL for (int m = 0; m < M; ++m) {
-            // Codes are stored + 128, which leaves through the sum of the activations.
-            const I16 exact = add(total[m], set1_int(-128 * x.code_sums[m * x.group_stride + g]));
-            const F16 scaled = mul(to_floats(exact), set1(x.scales[m * x.group_stride + g]));
-            store(out[p][m], fma(scaled, scale, load(out[p][m])));
-          }
+      } else {
+        SLIP_KEEP_LOOP for (int v = 0; v < Dot::vectors; ++v) {
+          prefetch(at + kAhead + v * kVector);
+          Dot::step(total, load_ints(at + v * kVector), x, g * kGroup, v);
+        }
+      }
+      if constexpr (four_bits) {
+        prefetch(at + kAhead + 4 * kVector);
+        const uint16_t* halves = reinterpret_cast<const uint16_t*>(at + 4 * kVector);
+        const F16 scale = load_halves(halves), minimum = load_halves(halves + 16);
+        SLIP_UNROLL for (int m = 0; m < M; ++m) {
+          const F16 scaled = mul(to_floats(Dot::finish(total[m])), set1(x.scales[m * x.group_stride + g]));
+          const F16 sum = fma(scaled, scale, load(out[m]));
+          store(out[m], fma(minimum, set1(x.sums[m * x.group_stride + g]), sum));
+        }
+      } else {
+        const uint8_t* scales = w + groups * 8 * kVector + g * 32;
+        const F16 scale = load_halves(reinterpret_cast<const uint16_t*>(scales));
+        SLIP_UNROLL for (int m = 0; m < M; ++m) {
+          // Codes are stored + 128, which leaves through the sum of the activations.
+          const I16 exact = add(total[m], set1_int(-128 * x.code_sums[m * x.group_stride + g]));
+          const F16 scaled = mul(to_floats(exact), set1(x.scales[m * x.group_stride + g]));
+          store(out[m], fma(scaled, scale, load(out[m])));
         }
       }
     }
-    SLIP_UNROLL for (int p = 0; p < P; ++p) SLIP_UNROLL for (int m = 0; m < M; ++m)
-      store(y + m * ldy + p * kPanel, load(out[p][m]));
+    SLIP_UNROLL for (int m = 0; m < M; ++m) store(y + m * ldy, load(out[m]));
   }
 };
 
@@ -224,24 +211,9 @@ using TimesQ4Int8 = TimesIntegers<Q4Bytes>;
 
 // Calls the instance for `rows` rows, counting down from the largest.
 template <class Times, int M>
-static void run_block(int64_t rows, const uint8_t* w, int64_t panel, const Block& x, float* y, int64_t ldy) {
-  if (rows == M) return Times::template run<M, 1>(w, panel, x, y, ldy);
-  if constexpr (M > 1) run_block<Times, M - 1>(rows, w, panel, x, y, ldy);
-}
-
-// Panels from `panel` on, several at a time where few rows leave registers for it; returns the next one.
-template <class Times, int M>
-static int64_t run_several(const Matrix& w, const Block& x, int64_t rows, int64_t panel, int64_t last, float* y,
-                           int64_t ldy) {
-  if (rows == M) {
-    constexpr int P = Times::panels(M);
-    const int64_t bytes = w.panel_stride();
-    for (; P > 1 && panel + P <= last; panel += P, y += P * kPanel)
-      Times::template run<M, P>(w.data + panel * bytes, bytes, x, y, ldy);
-    return panel;
-  }
-  if constexpr (M > 1) return run_several<Times, M - 1>(w, x, rows, panel, last, y, ldy);
-  return panel;
+static void run_block(int64_t rows, const uint8_t* w, const Block& x, float* y, int64_t ldy) {
+  if (rows == M) return Times::template run<M>(w, x, y, ldy);
+  if constexpr (M > 1) run_block<Times, M - 1>(rows, w, x, y, ldy);
 }
 
 static inline Block block_at(const Activations& x, int64_t row) {
@@ -255,13 +227,11 @@ static inline Block block_at(const Activations& x, int64_t row) {
 
 template <class Times>
 static void run_panels(const Matrix& w, const Activations& x, int64_t first, int64_t last, float* y, int64_t ldy) {
-  const int64_t bytes = w.panel_stride();
-  int64_t panel = run_several<Times, kFewRows>(w, block_at(x, 0), x.rows, first, last, y, ldy);
-  const int64_t blocks = (x.rows + Times::rows - 1) / Times::rows;
-  for (; panel < last; ++panel) {
+  const int64_t bytes = w.panel_stride(), blocks = (x.rows + Times::rows - 1) / Times::rows;
+  for (int64_t panel = first; panel < last; ++panel) {
     for (int64_t b = 0; b < blocks; ++b) {
       const int64_t row = x.rows * b / blocks, end = x.rows * (b + 1) / blocks;
-      run_block<Times, Times::rows>(end - row, w.data + panel * bytes, bytes, block_at(x, row),
+      run_block<Times, Times::rows>(end - row, w.data + panel * bytes, block_at(x, row),
                                     y + row * ldy + (panel - first) * kPanel, ldy);
     }
   }

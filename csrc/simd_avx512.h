@@ -26,10 +26,6 @@ constexpr bool kBf16Dot = false;
 #endif
 constexpr int kRowsF32 = 16;  // accumulators; the rest of the 32 registers holds weights
 constexpr int kRowsBytes = 16, kRowsWords = 12;
-// How many panels m rows work on at a time; more rows than kFewRows take one.
-constexpr int kFewRows = 8;
-constexpr int panels_of_floats(int m) { return m <= 4 ? 4 : 2; }
-constexpr int panels_of_codes(int m) { return m == 1 ? 4 : 1; }  // two rows: one stream from memory is worth more
 constexpr int kAttentionTile = 4;  // blocks of keys, or of columns, at a time
 
 struct F16 {

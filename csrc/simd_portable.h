@@ -20,10 +20,6 @@ namespace SLIP_NS {
 constexpr bool kBf16Dot = false;
 constexpr int kRowsF32 = 4;      // rows that share a decoded weight
 constexpr int kRowsBytes = 4, kRowsWords = 4;
-// How many panels m rows work on at a time; more rows than kFewRows take one.
-constexpr int kFewRows = 2;
-constexpr int panels_of_floats(int m) { return m == 1 ? 4 : 2; }
-constexpr int panels_of_codes(int m) { return m == 1 ? 4 : 2; }
 constexpr int kAttentionTile = 1;  // blocks of keys, or of columns, at a time
 
 #if defined(__GNUC__)
