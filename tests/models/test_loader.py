@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from slipstream.config import EngineConfig
-from slipstream.errors import DownloadError, MissingExtra, UnknownName, Unsupported
+from slipstream.errors import DownloadError, InvalidInput, MissingExtra, UnknownName, Unsupported
 from slipstream.models import catalog, loader
 from slipstream.models.gguf import GGUFCheckpoint
 from slipstream.models.loader import load_model, open_checkpoint
@@ -32,6 +32,11 @@ def foreign_dir(tiny_model_dir: Path, tmp_path: Path) -> Path:
     config = json.loads((directory / "config.json").read_text()) | {"model_type": "gpt_neox"}
     (directory / "config.json").write_text(json.dumps(config))
     return directory
+
+
+def test_a_directory_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"holds no model: a model is a directory with config"):
+        open_checkpoint(tmp_path)
 
 
 def test_files_and_directories_are_opened_by_kind(tiny_model_dir: Path, tiny_gguf: Path) -> None:
