@@ -198,6 +198,18 @@ def test_a_draft_model_goes_along_and_a_trained_head_does_not(found: Profile) ->
     assert others["llama.cpp"] == {"why": "it has nothing like eagle2:ours.safetensors"}
 
 
+def test_an_engine_without_the_best_drafter_gets_the_best_that_it_has(found: Profile) -> None:
+    paying(found)
+    lookup = found.best
+    ours = replace(lookup, drafter="composite:prompt-lookup:2+eagle")
+    better = replace(ours.curve, speedups=(*ours.curve.speedups[:2], Estimate(1.7, 1.4, 2.0)))
+    found.drafters = [lookup, replace(ours, curve=better)]
+    assert found.best.drafter.startswith("composite")
+    for settings in other_engines(found).values():
+        assert settings["why"].startswith("prompt-lookup, because it has nothing like composite:")
+        assert "verify with that engine" in settings["beware"]
+
+
 def paying(found: Profile) -> None:
     """Let k = 2 be the best."""
     values = (Estimate(1.0, 1.0, 1.0), Estimate(1.2, 1.1, 1.3), Estimate(1.5, 1.2, 1.8))

@@ -113,11 +113,16 @@ class Profile:
     left_out: dict[str, str] = field(default_factory=dict)
 
     @property
-    def best(self) -> DrafterProfile:
-        """The drafter of the largest predicted speedup, at the first temperature asked for."""
+    def ranking(self) -> list[DrafterProfile]:
+        """At the first temperature asked for, the largest predicted speedup first."""
         first = self.drafters[0].temperature
         rivals = [d for d in self.drafters if d.temperature == first]
-        return max(rivals, key=lambda d: d.curve.speedups[d.curve.best].value)
+        return sorted(rivals, key=lambda d: -d.curve.speedups[d.curve.best].value)
+
+    @property
+    def best(self) -> DrafterProfile:
+        """The drafter of the largest predicted speedup, at the first temperature asked for."""
+        return self.ranking[0]
 
     def costs_for(self, drafter: DrafterProfile) -> CostTable:
         """What ``k = auto`` may start from."""

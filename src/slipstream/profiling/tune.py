@@ -9,13 +9,14 @@ format in every engine, so where one is needed there is a placeholder, not our c
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import isnan
 from typing import Any
 
 from slipstream.config import EngineConfig, SpeculationConfig
 from slipstream.engine.settings import Settings
-from slipstream.profiling.findings import DrafterProfile, Profile
+from slipstream.profiling.findings import Profile
 
 A_HEAD = "PATH-OF-ITS-OWN-{}-CHECKPOINT"
 
@@ -67,24 +68,39 @@ def reasons(found: Profile) -> dict[str, Any]:
 
 
 def other_engines(found: Profile) -> dict[str, Any]:
-    """Equivalent settings for other engines, by name; a drafter that one lacks is left out."""
-    best = found.best
-    k = best.curve.best
-    if k == 0:
+    """Equivalent settings by engine, for the best drafter that it has, if it pays."""
+    if found.best.curve.best == 0:
         off = "speculation isn't predicted to pay on these prompts: leave it off"
         return {"vllm": {"why": off}, "sglang": {"why": off}, "llama.cpp": {"why": off}}
-    kind, _, path = best.drafter.partition(":")
     return {
-        "vllm": _with_reasons({"speculative_config": _vllm(kind, path, k)}, best),
-        "sglang": _with_reasons({"flags": _sglang(kind, path, k)}, best),
-        "llama.cpp": _with_reasons({"flags": _llama_cpp(kind, path, k)}, best),
+        "vllm": _settings("speculative_config", _vllm, found),
+        "sglang": _settings("flags", _sglang, found),
+        "llama.cpp": _settings("flags", _llama_cpp, found),
     }
+
+
+def _settings(name: str, translate: Callable[[str, str, int], Any], found: Profile) -> Any:
+    """What a translation makes of the best drafter that it knows, with the figures behind it."""
+    for drafter in found.ranking:
+        kind, _, argument = drafter.drafter.partition(":")
+        k = drafter.curve.best
+        settings = translate(kind, argument, k) if k else None
+        if settings is None:
+            continue
+        why = (
+            f"k = {k}: alpha {drafter.overall.alpha.value:.2f}, "
+            f"{drafter.curve.tokens[k]:.2f} tokens per cycle on {drafter.overall.prompts} prompts"
+        )
+        if drafter is not found.best:
+            why = f"{drafter.drafter}, because it has nothing like {found.best.drafter}; {why}"
+        return {name: settings, "why": why, "beware": NOT_MEASURED}
+    return {"why": f"it has nothing like {found.best.drafter}"}
 
 
 def _vllm(kind: str, path: str, k: int) -> dict[str, Any] | None:
     config: dict[str, Any]
     if kind == "prompt-lookup":
-        config = {"method": "ngram", "prompt_lookup_min": 1, "prompt_lookup_max": 4}
+        config = {"method": "ngram", "prompt_lookup_min": int(path or 1), "prompt_lookup_max": 4}
     elif kind == "draft":
         config = {"method": "draft_model", "model": path}
     elif kind in ("eagle", "eagle2"):
@@ -131,18 +147,6 @@ def _llama_cpp(kind: str, path: str, k: int) -> list[str] | None:
         draft = ["--spec-draft-model", path, "--spec-draft-n-max", str(k)]
         return ["--spec-type", "draft-simple", *draft]
     return None
-
-
-def _with_reasons(settings: dict[str, Any], best: DrafterProfile) -> dict[str, Any]:
-    if all(value is None for value in settings.values()):
-        return {"why": f"it has nothing like {best.drafter}"}
-    k = best.curve.best
-    return {
-        **settings,
-        "why": f"k = {k}: alpha {best.overall.alpha.value:.2f}, "
-        f"{best.curve.tokens[k]:.2f} tokens per cycle on {best.overall.prompts} prompts",
-        "beware": NOT_MEASURED,
-    }
 
 
 def _number(value: float) -> float | None:
