@@ -39,6 +39,7 @@ class World:
         alphas: acceptance by depth, the last one for all deeper ones.
         pass_seconds: of a target pass by its rows.
         draft_seconds: of a drafter step.
+        catch_up: seconds that each cycle without a draft adds to the next draft.
         length: draws how long a draft can be at most; None drafts as deep as asked.
         alpha_spread: spread of the alphas that verdicts report around their mean.
         clock_noise: spread of measured times.
@@ -48,6 +49,7 @@ class World:
     alphas: Sequence[float]
     pass_seconds: Callable[[int], float] = lambda rows: 1 + 0.05 * (rows - 1)
     draft_seconds: float = 0.0
+    catch_up: float = 0.0
     length: Callable[[np.random.Generator], int] | None = None
     alpha_spread: float = 0.15
     clock_noise: float = 0.1
@@ -109,12 +111,16 @@ def run(worlds: Sequence[World], controller: Controller, cycles: int) -> tuple[f
     clock = worlds[0]
     requests = [request() for _ in worlds]
     tokens = seconds = 0.0
+    idle = 0
     for _ in range(cycles):
         budgets = controller.budgets(requests)
         drafts = [w.draft(b.depth) for w, b in zip(worlds, budgets, strict=True)]
         verdicts = [w.verdict(d) for w, d in zip(worlds, drafts, strict=True)]
         tokens += sum(w.tokens[len(d)] for w, d in zip(worlds, drafts, strict=True))
         drafting = max(budget.depth for budget in budgets) * clock.draft_seconds
+        if drafting:
+            drafting += idle * clock.catch_up
+        idle = 0 if drafting else idle + 1
         target = clock.pass_seconds(sum(len(draft) + 1 for draft in drafts))
         seconds += drafting + target
         noise = next(clock.noise)
@@ -188,6 +194,16 @@ def test_it_adapts_after_a_shift_in_either_direction() -> None:
         settled = rate([world], controller, 600)
         assert settled >= 0.97 * before
         assert settling >= 0.85 * before
+
+
+def test_a_drafter_that_was_idle_is_not_priced_by_what_it_has_to_catch_up_with() -> None:
+    """Or it would stay idle: a try after sixty plain cycles costs sixty cycles' reading."""
+    controller = AdaptiveDepth()
+    run([World([0.05], draft_seconds=0.1, catch_up=0.02)], controller, 800)
+    good = partial(World, [0.6], draft_seconds=0.1, catch_up=0.02)
+    run([good()], controller, 600)
+    best, _ = best_fixed(lambda: [good()])
+    assert rate([good()], controller, 800) >= 0.97 * best
 
 
 def test_it_follows_a_cost_that_shifts() -> None:

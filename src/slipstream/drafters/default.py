@@ -23,9 +23,7 @@ AUTO: Final = "auto"
 
 WITHOUT_TRAINING: Final = "prompt-lookup"
 
-DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
-    {"smollm2-135m": "composite:prompt-lookup:2+eagle"}
-)
+DEFAULTS: Final[Mapping[str, str]] = MappingProxyType({})
 """Model of the shipped drafters, such as ``smollm2-135m``, to the specification that it gets."""
 
 

@@ -9,8 +9,8 @@ the batch are lined up by tokens per row, and as many of them are granted as mak
 largest: one budget of rows, shared by marginal gain for as long as that exceeds the marginal cost
 (:mod:`slipstream.engine.row_budget`). Chances are learnt by
 :mod:`slipstream.engine.acceptance_record`, prices by :mod:`slipstream.engine.running_cost`. A
-request for which nothing pays decodes plainly, and drafts a single level now and then to see
-whether that is still so, for 1.5 % of its time.
+request for which nothing pays decodes plainly, and drafts a single level now and then, in two
+cycles running, to see whether that is still so, for 1.5 % of its time.
 
 Promises: depths depend on past cycles, lengths and the clock, never on the tokens at hand. Which
 tokens the `coupled` rule emits doesn't depend on depths, but other rules spend their random numbers
@@ -77,12 +77,16 @@ class Notes:
     Args:
         record: its acceptance so far.
         asked: depth that the running cycle may draft.
+        level: whether its latest cycle drafted, so that its drafter has nothing to catch up with.
         credit: seconds saved up for the next try, while decoding plainly.
+        again: whether a try is to be repeated in the next cycle.
     """
 
     record: AcceptanceRecord
     asked: int = 0
+    level: bool = False
     credit: float = 0.0
+    again: bool = False
 
 
 class AdaptiveDepth:
@@ -147,10 +151,12 @@ class AdaptiveDepth:
         verdicts: Sequence[Verdict | None],
         times: CycleTimes,
     ) -> None:
-        asked = 0
+        asked, level = 0, True
         for request, draft, verdict in zip(requests, drafts, verdicts, strict=True):
             notes = self._notes(request)
             asked = max(asked, notes.asked)
+            level &= notes.level or not notes.asked
+            notes.level = notes.asked > 0
             if notes.asked and verdict is not None:
                 depth = draft.tree.depth
                 notes.record.update(depth, verdict, notes.asked)
@@ -162,7 +168,7 @@ class AdaptiveDepth:
         self._cycles += 1
         if self._cycles > _COLD:
             self._passes.observe(rows, times.target + times.rest)
-            if asked:
+            if asked and level:
                 self._drafts.observe(asked, times.draft)
 
     def _chosen(self, requests: Sequence[Request]) -> list[int]:
@@ -202,9 +208,13 @@ class AdaptiveDepth:
                 price += self._draft_price(1)
             if self._tries < _TRIES:
                 price = min(price, plain)
-            if notes.credit >= max(price, _LEAST_PRICE * plain):
-                notes.credit = 0.0
-                self._tries += 1
+            due = notes.credit >= max(price, _LEAST_PRICE * plain)
+            if due or notes.again:
+                # A drafter that has been idle catches up first: the second cycle tells its price.
+                if due:
+                    notes.credit = -price
+                notes.again = due
+                self._tries += due
                 depths[index] = 1
                 rows += self._nodes[1]
 
