@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from slipstream.config import EngineConfig
-from slipstream.errors import DownloadError, InvalidInput, MissingExtra, UnknownName, Unsupported
+from slipstream.errors import CorruptModel, DownloadError, MissingExtra, UnknownName, Unsupported
 from slipstream.models import catalog, loader
 from slipstream.models.gguf import GGUFCheckpoint
 from slipstream.models.loader import load_model, open_checkpoint
@@ -35,7 +35,7 @@ def foreign_dir(tiny_model_dir: Path, tmp_path: Path) -> Path:
 
 
 def test_a_directory_without_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"holds no model: a model is a directory with config"):
+    with pytest.raises(CorruptModel, match=r"holds no model: a model is a directory with config"):
         open_checkpoint(tmp_path)
 
 

@@ -15,8 +15,8 @@ from typing import Final
 
 from slipstream.config import EngineConfig
 from slipstream.errors import (
+    CorruptModel,
     DownloadError,
-    InvalidInput,
     MissingExtra,
     UnknownName,
     Unsupported,
@@ -49,7 +49,7 @@ def open_checkpoint(spec: str | Path, *, progress: Progress | None = None) -> Ch
 
     Raises:
         UnknownName: neither a catalog name nor a file, a directory or a hub id.
-        InvalidInput: a directory without a model.
+        CorruptModel: a directory without a model.
         ModelError: a file that can't be used.
         DownloadError: it has to be fetched, and can't be.
     """
@@ -127,7 +127,7 @@ def locate(spec: str | Path, *, progress: Progress | None = None) -> Path:
 def _open(path: Path, spec: str) -> Checkpoint:
     if path.is_dir():
         if not (path / "config.json").exists():
-            raise InvalidInput(
+            raise CorruptModel(
                 f"{path} holds no model: a model is a directory with config.json, tokenizer and "
                 "safetensors as Hugging Face writes it, a .gguf file, or a built-in name"
             )
