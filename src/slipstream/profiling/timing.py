@@ -80,12 +80,13 @@ class Timed:
     Args:
         drafter: the one that works.
 
-    ``seconds`` has what each cycle took.
+    ``seconds`` has what each cycle took, ``allowed`` how deep it might draft.
     """
 
     def __init__(self, drafter: Any) -> None:
         self._drafter = drafter
         self.seconds: list[float] = []
+        self.allowed: list[int] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._drafter, name)
@@ -96,6 +97,7 @@ class Timed:
         begun = perf_counter()
         drafts: list[Draft] = self._drafter.propose(sequences, budgets, draw)
         self.seconds.append(perf_counter() - begun)
+        self.allowed.append(max(budget.depth for budget in budgets))
         return drafts
 
     def observe(self, observations: Sequence[Any]) -> None:
