@@ -187,11 +187,11 @@ def measure_drafting(
         watch = Timed(engine.drafter)
         for text in texts:
             _run(engine, watch, [text], tokens + depth, depth)
-        # Near its end a text leaves no room for the whole depth.
-        whole = [s for s, d in zip(watch.seconds, watch.allowed, strict=True) if d == depth]
+        # Near its end a text leaves no room for the whole depth, nor does a short context anywhere.
+        allowed = zip(watch.seconds, watch.allowed, strict=True)
+        times = [s for s, room in allowed if room == depth] or watch.seconds
         # One stall would spoil the mean of all.
-        whole = whole or watch.seconds
-        usual = np.sort(whole)[: max(1, int(_USUAL * len(whole)))]
+        usual = np.sort(times)[: max(1, int(_USUAL * len(times)))]
         seconds.append(float(np.mean(usual)))
     return DraftCost(depths=tuple(depths), seconds=tuple(isotonic(seconds).tolist()))
 
